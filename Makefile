@@ -1,0 +1,103 @@
+# dltrain. `make` builds ./dltrain (and the plug-ins where their libraries are found), `make test`
+# runs everything that needs no GPU, `make help` lists the rest. Objects live in build/<key>/, the key
+# being a checksum of compiler and flags, so variants coexist.
+
+CC ?= gcc
+CUDA ?= /usr/local/cuda
+NVCC := $(firstword $(wildcard $(CUDA)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+OPT ?= -O3 -g -fno-math-errno -fno-trapping-math
+SAN ?=
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wfloat-conversion \
+ -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition -Wundef -Wvla -Wcast-align=strict \
+ -Wpointer-arith -Wwrite-strings -Wformat=2 -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference \
+ -fno-common $(if $(findstring clang,$(CC)),,-Wlogical-op -Wduplicated-cond -Wduplicated-branches)
+WARN += $(if $(DEV),-Werror)
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+CFLAGS = -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -fPIC -fvisibility=default -pthread \
+ -Icore -I. $(EXTRA)
+LDFLAGS += $(SAN) -pthread
+LIBS := -lyaml -ljansson -lz -lm -ldl
+
+KEY := $(shell printf '%s' '$(CC) $(OPT) $(SAN) $(EXTRA) $(DEV) $(NVCC)' | cksum | cut -d' ' -f1)
+B := build/$(KEY)
+SRC := $(wildcard core/*/*.c datasets/*.c)
+CMD := $(wildcard cmd/*.c)
+DNNL_SRC := $(wildcard core/cpu/dnnl/*.c)
+CUDA_C := $(wildcard cuda/*.c)
+CUDA_CU := $(wildcard cuda/kernels/*.cu)
+OBJ := $(SRC:%.c=$B/%.o)
+OBJ64 := $(SRC:%.c=$B/f64/%.o)
+HAVE_DNNL := $(if $(DNNL_SRC),$(wildcard /usr/include/dnnl.h /usr/include/oneapi/dnnl/dnnl.h))
+PLUGINS := $(if $(HAVE_DNNL),$B/dltrain-dnnl.so) \
+ $(if $(filter-out 0,$(or $(CUDA_BUILD),1)),$(if $(NVCC),$(if $(CUDA_C),$B/dltrain-cuda.so)))
+T_UNIT := $(patsubst %.c,$B/%,$(wildcard tests/unit/*.c tests/parity/*.c tests/fault/*.c))
+T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
+CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
+CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
+
+.PHONY: build-objs all test check-gpu lint fmt clean install asan ubsan tsan help tests
+.SECONDARY:
+all: $B/dltrain $(PLUGINS)
+	@for f in $^; do ln -sfn $$f $$(basename $$f); done
+
+$B/libdlt.a: $(OBJ)
+	@rm -f $@; ar rcs $@ $^
+$B/libdlt64.a: $(OBJ64)
+	@rm -f $@; ar rcs $@ $^
+$B/dltrain: $(CMD:%.c=$B/%.o) $B/libdlt.a
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive $B/libdlt.a \
+	 -Wl,--no-whole-archive $(LIBS)
+$B/f64/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DDLT_REAL_DOUBLE -MMD -MP -c -o $@ $<
+$B/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(FLAGS_$(subst /,_,$(dir $*))) -MMD -MP -c -o $@ $<
+$B/cmd/version.o: EXTRA += -DDLT_VERSION='"$(VERSION)"'
+
+# plug-ins: undefined core symbols are resolved by the program that opens them
+FLAGS_core_cpu_dnnl_ := -fopenmp
+$B/dltrain-dnnl.so: $(DNNL_SRC:%.c=$B/%.o)
+	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm
+GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
+ -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=sm_90 \
+ -gencode arch=compute_90,code=compute_90
+FLAGS_cuda_ := -isystem $(CUDA)/include
+$B/cuda/kernels/%.o: cuda/kernels/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -lineinfo $(GENCODE) -Icore -I. -Xcompiler -fPIC,-Wall,-Wextra \
+	 $(if $(DEV),-Werror all-warnings) -MMD -MP -c -o $@ $<
+$B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
+	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -lcublasLt -ldl
+
+$B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt64.a -lcmocka $(LIBS)
+$B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
+build-objs: $B/libdlt.a
+tests: $(T_UNIT) $(T_F64)
+test: all tests
+	@./tests/run.sh $B $(T_UNIT) $(T_F64)
+check-gpu: all tests
+	@./tests/run.sh --gpu $B
+
+lint:
+	@./scripts/lint.sh
+fmt:
+	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+asan:
+	$(MAKE) test OPT="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+tsan:
+	$(MAKE) test OPT="-O1 -g" SAN="-fsanitize=thread"
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/dltrain
+	install $B/dltrain $(DESTDIR)$(PREFIX)/bin/
+	for f in $(PLUGINS); do install $$f $(DESTDIR)$(PREFIX)/lib/dltrain/; done
+clean:
+	rm -rf build dltrain dltrain-*.so
+help:
+	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test check-gpu lint fmt asan tsan install clean'
+	@echo 'variables: CC OPT SAN DEV=1 (warnings are errors) CUDA_BUILD=0 GENCODE PREFIX'
+
+-include $(shell find $B -name '*.d' 2>/dev/null)

@@ -1,0 +1,26 @@
+/* Whole files: bounded reads and atomic writes. */
+#ifndef DLT_FILE_H
+#define DLT_FILE_H
+
+#include "base/arena.h"
+
+/* Reads a regular file of at most max_bytes into the arena (NUL added behind). `status` is the kind
+ * of error to report (CONFIG, DATA, CHECKPOINT). Messages show the absolute path tried. */
+DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, DltStatus status,
+                        DltMark at, char **bytes, int64_t *n, DltErr *err) DLT_CHECKED;
+
+/* A file that appears whole or not at all: created exclusively as .<name>.tmp.<pid>.<random> in the
+ * same folder, written, fsynced, closed, renamed, folder fsynced. A failed step removes it and
+ * leaves the older file untouched. RESOURCE errors name the path and the system's reason. */
+typedef struct DltAtomic DltAtomic;
+DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file, DltErr *err) DLT_CHECKED;
+DltStatus dlt_atomic_write(DltAtomic *file, const void *bytes, size_t n, DltErr *err) DLT_CHECKED;
+DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err) DLT_CHECKED;
+void dlt_atomic_abandon(DltAtomic *file); /* removes the temporary file; NULL is allowed */
+
+/* "dir/of/config" + "../data/x" -> path as the system takes it; absolute names stay. */
+char *dlt_path_join(DltArena *arena, const char *folder, const char *name);
+char *dlt_path_folder(DltArena *arena, const char *path); /* folder part, "." when there is none */
+char *dlt_path_absolute(DltArena *arena, const char *path);
+
+#endif

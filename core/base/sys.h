@@ -1,0 +1,62 @@
+/* The one seam to the system: memory, files, time, signals, threads. Nothing else in the project
+ * calls malloc, open, write or clock_gettime. In the fault build (-DDLT_FAULTS) every call is
+ * counted and may be made to fail by DLT_FAULT=class:k:error:once|forever (class: mem, file,
+ * thread); release builds are plain calls. */
+#ifndef DLT_SYS_H
+#define DLT_SYS_H
+
+#include "base/err.h"
+#include <pthread.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Memory: NULL when out. dlt_sys_alloc is 64-byte aligned and not cleared. */
+void *dlt_sys_alloc(size_t bytes);
+void *dlt_sys_realloc(void *ptr, size_t old_bytes, size_t bytes);
+void dlt_sys_free(void *ptr);
+/* Large regions: anonymous pages, zeroed, 2 MiB aligned with huge pages advised. */
+void *dlt_sys_pages(size_t bytes);
+void dlt_sys_pages_free(void *ptr, size_t bytes);
+/* After dlt_mem_freeze() any dlt_sys_alloc/realloc/pages from the calling process is a BUG (prints
+ * and aborts) until dlt_mem_thaw(): nothing is allocated inside a step. Counted, so they nest. */
+void dlt_mem_freeze(void);
+void dlt_mem_thaw(void);
+/* Number of allocations so far. */
+uint64_t dlt_mem_count(void);
+
+/* Files: results as the system calls (-1 and errno), EINTR retried, short reads and writes
+ * completed by the _all forms. */
+int dlt_sys_open(const char *path, int flags, int mode);
+int dlt_sys_close(int fd);
+int64_t dlt_sys_read(int fd, void *buf, size_t bytes);
+int64_t dlt_sys_write(int fd, const void *buf, size_t bytes);
+int64_t dlt_sys_pread(int fd, void *buf, size_t bytes, int64_t offset);
+bool dlt_sys_read_all(int fd, void *buf, size_t bytes);
+bool dlt_sys_write_all(int fd, const void *buf, size_t bytes);
+int dlt_sys_fsync(int fd);
+int dlt_sys_rename(const char *from, const char *to);
+int dlt_sys_unlink(const char *path);
+int dlt_sys_mkdir(const char *path, int mode);
+int64_t dlt_sys_file_bytes(int fd);         /* -1 when it is no regular file */
+bool dlt_sys_free_bytes(const char *folder, int64_t *bytes);
+
+/* Time: monotonic nanoseconds; wall-clock seconds since 1970. */
+int64_t dlt_sys_now_ns(void);
+double dlt_sys_wall_s(void);
+
+/* Signals: after install, the flags below tell what arrived; a second SIGINT or SIGTERM leaves at
+ * once with 130 or 143. 0 when none arrived, else the signal number (SIGINT, SIGTERM, SIGUSR1). */
+void dlt_sys_signals_install(void);
+int dlt_sys_signal_seen(void);
+
+/* Threads. */
+int dlt_sys_n_cpu(void); /* usable by this process */
+bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
