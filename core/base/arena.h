@@ -23,10 +23,11 @@ void *dlt_arena_new_bytes(DltArena *arena, size_t n, size_t size);
 void *dlt_arena_try(DltArena *arena, size_t n, size_t size); /* NULL when memory is out */
 void dlt_arena_on_oom(void (*handler)(size_t bytes)); /* must not return; the default is a BUG */
 #define DLT_NEW(arena, type) ((type *)dlt_arena_new_bytes((arena), 1, sizeof(type)))
-#define DLT_NEW_ARRAY(arena, n, type) ((type *)dlt_arena_new_bytes((arena), (size_t)(n), sizeof(type)))
+#define DLT_NEW_ARRAY(arena, n, type)                                                              \
+    ((type *)dlt_arena_new_bytes((arena), (size_t)(n), sizeof(type)))
 
-char *dlt_arena_str(DltArena *arena, const char *text);                     /* a copy */
-char *dlt_arena_strn(DltArena *arena, const char *text, size_t len);        /* a copy of len bytes */
+char *dlt_arena_str(DltArena *arena, const char *text);              /* a copy */
+char *dlt_arena_strn(DltArena *arena, const char *text, size_t len); /* a copy of len bytes */
 char *dlt_arena_printf(DltArena *arena, const char *fmt, ...) DLT_PRINTF(2, 3);
 char *dlt_arena_vprintf(DltArena *arena, const char *fmt, va_list args) DLT_PRINTF(2, 0);
 

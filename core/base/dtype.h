@@ -9,7 +9,15 @@ extern "C" {
 #endif
 
 typedef enum DltDtype {
-    DLT_F32, DLT_BF16, DLT_F16, DLT_F8E4M3, DLT_F8E5M2, DLT_F64, DLT_I32, DLT_I64, DLT_U8,
+    DLT_F32,
+    DLT_BF16,
+    DLT_F16,
+    DLT_F8E4M3,
+    DLT_F8E5M2,
+    DLT_F64,
+    DLT_I32,
+    DLT_I64,
+    DLT_U8,
     DLT_N_DTYPE
 } DltDtype;
 

@@ -22,18 +22,19 @@ typedef struct DltMark {
     const char *text;
 } DltMark;
 
-typedef enum DltStatus {  /* the value is the exit code of the program */
-    DLT_OK = 0,
-    DLT_E_BUG = 1,        /* our own fault */
-    DLT_E_CONFIG = 2,     /* command line or YAML: syntax, key, value, shape */
-    DLT_E_DATA = 3,       /* data set */
-    DLT_E_CHECKPOINT = 4, /* checkpoint: damaged, foreign, does not fit */
-    DLT_E_DEVICE = 5,     /* driver, GPU, vendor libraries */
-    DLT_E_RESOURCE = 6,   /* host or device memory, disk, locked run folder */
-    DLT_E_NUMERIC = 7,    /* diverged: loss or gradient not finite; a broken `expect:` */
-    DLT_STOPPED = 75,     /* stopped early on request, resumable */
-    DLT_SIGINT = 130,     /* checkpoint saved */
-    DLT_SIGTERM = 143     /* checkpoint saved */
+typedef enum DltStatus { /* the value is the exit code of the program */
+                         DLT_OK = 0,
+                         DLT_E_BUG = 1,        /* our own fault */
+                         DLT_E_CONFIG = 2,     /* command line or YAML: syntax, key, value, shape */
+                         DLT_E_DATA = 3,       /* data set */
+                         DLT_E_CHECKPOINT = 4, /* checkpoint: damaged, foreign, does not fit */
+                         DLT_E_DEVICE = 5,     /* driver, GPU, vendor libraries */
+                         DLT_E_RESOURCE = 6,   /* host or device memory, disk, locked run folder */
+                         DLT_E_NUMERIC =
+                             7, /* diverged: loss or gradient not finite; a broken `expect:` */
+                         DLT_STOPPED = 75, /* stopped early on request, resumable */
+                         DLT_SIGINT = 130, /* checkpoint saved */
+                         DLT_SIGTERM = 143 /* checkpoint saved */
 } DltStatus;
 
 #define DLT_CHECKED __attribute__((warn_unused_result))

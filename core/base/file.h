@@ -13,7 +13,8 @@ DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, Dl
  * same folder, written, fsynced, closed, renamed, folder fsynced. A failed step removes it and
  * leaves the older file untouched. RESOURCE errors name the path and the system's reason. */
 typedef struct DltAtomic DltAtomic;
-DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file, DltErr *err) DLT_CHECKED;
+DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file,
+                          DltErr *err) DLT_CHECKED;
 DltStatus dlt_atomic_write(DltAtomic *file, const void *bytes, size_t n, DltErr *err) DLT_CHECKED;
 DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err) DLT_CHECKED;
 void dlt_atomic_abandon(DltAtomic *file); /* removes the temporary file; NULL is allowed */

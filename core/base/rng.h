@@ -13,13 +13,21 @@
 #endif
 
 /* Purposes keep streams of one seed apart; `stream` = purpose << 40 | detail. */
-enum { DLT_RNG_INIT = 1, DLT_RNG_DROPOUT = 2, DLT_RNG_AUGMENT = 3, DLT_RNG_ORDER = 4, DLT_RNG_SYNTHETIC = 5, DLT_RNG_SAMPLE = 6 };
+enum {
+    DLT_RNG_INIT = 1,
+    DLT_RNG_DROPOUT = 2,
+    DLT_RNG_AUGMENT = 3,
+    DLT_RNG_ORDER = 4,
+    DLT_RNG_SYNTHETIC = 5,
+    DLT_RNG_SAMPLE = 6
+};
 
 typedef struct DltRand4 {
     uint32_t v[4];
 } DltRand4;
 
-/* out = philox4x32-10(counter = {index lo, index hi, stream lo, stream hi}, key = {seed lo, hi}). */
+/* out = philox4x32-10(counter = {index lo, index hi, stream lo, stream hi}, key = {seed lo, hi}).
+ */
 DLT_HD DltRand4 dlt_philox(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);

@@ -39,7 +39,7 @@ int dlt_sys_fsync(int fd);
 int dlt_sys_rename(const char *from, const char *to);
 int dlt_sys_unlink(const char *path);
 int dlt_sys_mkdir(const char *path, int mode);
-int64_t dlt_sys_file_bytes(int fd);         /* -1 when it is no regular file */
+int64_t dlt_sys_file_bytes(int fd); /* -1 when it is no regular file */
 bool dlt_sys_free_bytes(const char *folder, int64_t *bytes);
 
 /* Time: monotonic nanoseconds; wall-clock seconds since 1970. */

@@ -13,14 +13,14 @@ typedef enum DltYamlKind { DLT_YAML_SCALAR, DLT_YAML_LIST, DLT_YAML_MAP } DltYam
 typedef struct DltYaml DltYaml;
 struct DltYaml {
     DltYamlKind kind;
-    DltMark at;          /* of the value's first character */
-    bool quoted;         /* scalar in quotes or block style */
-    const char *tag;     /* "!replace" or NULL; other tags are errors */
-    const char *text;    /* scalar only, NUL-terminated, no NUL inside */
-    int n;               /* list items or map pairs */
-    DltYaml **item;      /* list items or map values */
-    const char **key;    /* map only */
-    DltMark *key_at;     /* map only */
+    DltMark at;       /* of the value's first character */
+    bool quoted;      /* scalar in quotes or block style */
+    const char *tag;  /* "!replace" or NULL; other tags are errors */
+    const char *text; /* scalar only, NUL-terminated, no NUL inside */
+    int n;            /* list items or map pairs */
+    DltYaml **item;   /* list items or map values */
+    const char **key; /* map only */
+    DltMark *key_at;  /* map only */
 };
 
 /* bytes need not be NUL-terminated. `file` is the name used in marks and must outlive the tree. */
@@ -34,7 +34,8 @@ DltYaml *dlt_yaml_find(DltYaml *root, const char *path);
 DltYaml *dlt_yaml_scalar(DltArena *arena, const char *text, DltMark at);
 DltYaml *dlt_yaml_map(DltArena *arena, DltMark at);
 DltYaml *dlt_yaml_list(DltArena *arena, DltMark at);
-void dlt_yaml_put(DltArena *arena, DltYaml *map, const char *key, DltMark key_at, DltYaml *value); /* replaces or appends */
+void dlt_yaml_put(DltArena *arena, DltYaml *map, const char *key, DltMark key_at,
+                  DltYaml *value); /* replaces or appends */
 void dlt_yaml_append(DltArena *arena, DltYaml *list, DltYaml *item);
 DltYaml *dlt_yaml_copy(DltArena *arena, const DltYaml *tree);
 /* Deep merge for `extends`: maps merge (unless `over` is tagged !replace), everything else is

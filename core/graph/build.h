@@ -1,5 +1,5 @@
-/* DltBuild: adds nodes with a sticky error, so layer code reads as its formula. After a failure every
- * call returns the poison tensor; the caller checks dlt_build_status once. */
+/* DltBuild: adds nodes with a sticky error, so layer code reads as its formula. After a failure
+ * every call returns the poison tensor; the caller checks dlt_build_status once. */
 #ifndef DLT_BUILD_H
 #define DLT_BUILD_H
 
@@ -9,14 +9,14 @@ struct DltBuild {
     DltGraph *graph;
     DltErr *err;
     DltStatus status;
-    DltMark at;          /* place of the layer being built; copied into nodes */
-    const char *scope;   /* "stage2.0.body.0.conv"; "" at top level */
+    DltMark at;        /* place of the layer being built; copied into nodes */
+    const char *scope; /* "stage2.0.body.0.conv"; "" at top level */
     DltPhase phase;
-    bool training;       /* dropout and batch statistics on */
+    bool training; /* dropout and batch statistics on */
     uint64_t seed;
-    DltTensor *step;     /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
-    int n_random;        /* next stream number for dropout */
-    const bool *needs;   /* set by autodiff while grad rules run: per tensor id */
+    DltTensor *step;   /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
+    int n_random;      /* next stream number for dropout */
+    const bool *needs; /* set by autodiff while grad rules run: per tensor id */
 };
 
 void dlt_build_init(DltBuild *b, DltGraph *g, DltErr *err);
@@ -30,11 +30,14 @@ DltTensor *dlt_build_error(DltBuild *b, const char *fmt, ...) DLT_PRINTF(2, 3);
 
 /* Adds a node: copies attr_size bytes of attr, infers shapes and dtypes, makes outputs named
  * "<scope>.<op>" or given by dlt_build_name. Returns the node, or NULL after an error. */
-DltNode *dlt_build_node(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[], int n_in);
+DltNode *dlt_build_node(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[],
+                        int n_in);
 /* The same, returning out[0] or poison. */
-DltTensor *dlt_build_op(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[], int n_in);
+DltTensor *dlt_build_op(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[],
+                        int n_in);
 
-/* A trainable parameter "<scope>.<name>", or an existing one of that full name when shapes agree. */
+/* A trainable parameter "<scope>.<name>", or an existing one of that full name when shapes agree.
+ */
 DltTensor *dlt_param(DltBuild *b, const char *name, DltShape shape, DltInit init);
 /* A tensor kept across steps and in checkpoints, without gradient. */
 DltTensor *dlt_state(DltBuild *b, const char *name, DltShape shape, DltDtype dtype, DltInit init);
@@ -45,15 +48,17 @@ int64_t dlt_dim(const DltTensor *t, int i); /* negative counts from the end; poi
 /* Initialisations as the field names them, fans by PyTorch's rule on `shape`. */
 DltInit dlt_init_zeros(void);
 DltInit dlt_init_ones(void);
-DltInit dlt_init_kaiming_uniform(const DltShape *shape, double a); /* gain sqrt(2/(1+a^2)); a = sqrt(5) is PyTorch's default */
+DltInit
+dlt_init_kaiming_uniform(const DltShape *shape,
+                         double a); /* gain sqrt(2/(1+a^2)); a = sqrt(5) is PyTorch's default */
 DltInit dlt_init_kaiming_normal(const DltShape *shape, double a);
 DltInit dlt_init_xavier_uniform(const DltShape *shape);
 DltInit dlt_init_xavier_normal(const DltShape *shape);
 DltInit dlt_init_uniform(double lo, double hi);
 DltInit dlt_init_normal(double mean, double std);
 DltInit dlt_init_trunc_normal(double mean, double std);
-/* Values of a tensor from its init: a pure function of (seed, name), written as f32 (or double in the
- * double build) / i32 / f64 by dtype. out has dlt_tensor_bytes(t) bytes. */
+/* Values of a tensor from its init: a pure function of (seed, name), written as f32 (or double in
+ * the double build) / i32 / f64 by dtype. out has dlt_tensor_bytes(t) bytes. */
 void dlt_init_fill(const DltTensor *t, uint64_t seed, void *out);
 
 #endif

@@ -27,9 +27,10 @@ typedef struct DltOpDef {
     const char *name;
     int n_in, n_out; /* at most; optional inputs are NULL */
     size_t attr_size;
-    /* Shapes and dtypes of the outputs; an error names both tensors and their shapes. An output whose
-     * rank is set to -1 does not exist for these attributes. */
-    DltStatus (*infer)(const DltNode *n, DltShape out[DLT_MAX_OUT], DltDtype dtype[DLT_MAX_OUT], DltErr *err);
+    /* Shapes and dtypes of the outputs; an error names both tensors and their shapes. An output
+     * whose rank is set to -1 does not exist for these attributes. */
+    DltStatus (*infer)(const DltNode *n, DltShape out[DLT_MAX_OUT], DltDtype dtype[DLT_MAX_OUT],
+                       DltErr *err);
     /* Adds nodes that compute din[i] from dout[]; din[i] stays NULL where in[i] needs no gradient
      * (dlt_needs_grad). NULL: the op has no gradient. */
     void (*grad)(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[]);
@@ -37,8 +38,8 @@ typedef struct DltOpDef {
     uint32_t inplace; /* bit i: out[0] may take in[i]'s memory on its last use */
     uint32_t mutates; /* bit i: in[i] is updated where it lies */
     DltPrec prec;
-    bool view;        /* out[0] is in[0] with another shape: no kernel runs */
-    bool any_layout;  /* works on rank-4 tensors of every layout when all of them agree */
+    bool view;       /* out[0] is in[0] with another shape: no kernel runs */
+    bool any_layout; /* works on rank-4 tensors of every layout when all of them agree */
 } DltOpDef;
 
 /* Which programs a node runs in: every micro batch, or once per update. */

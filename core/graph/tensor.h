@@ -20,8 +20,12 @@ typedef enum DltLayout { DLT_PLAIN, DLT_NHWC, DLT_NCHW8C, DLT_NCHW16C } DltLayou
 
 /* How a parameter or state starts. Fans count as in PyTorch: fan_in = prod(shape[1..]). */
 typedef enum DltInitKind {
-    DLT_INIT_ZEROS, DLT_INIT_ONES, DLT_INIT_CONSTANT /* a */, DLT_INIT_UNIFORM /* [a, b) */,
-    DLT_INIT_NORMAL /* mean a, std b */, DLT_INIT_TRUNC_NORMAL /* mean a, std b, cut at 2 std */,
+    DLT_INIT_ZEROS,
+    DLT_INIT_ONES,
+    DLT_INIT_CONSTANT /* a */,
+    DLT_INIT_UNIFORM /* [a, b) */,
+    DLT_INIT_NORMAL /* mean a, std b */,
+    DLT_INIT_TRUNC_NORMAL /* mean a, std b, cut at 2 std */,
     DLT_INIT_VALUES /* values[n], broadcast when n is 1 */
 } DltInitKind;
 typedef struct DltInit {
@@ -34,7 +38,7 @@ typedef struct DltInit {
 typedef struct DltNode DltNode;
 typedef struct DltTensor DltTensor;
 struct DltTensor {
-    const char *name;    /* "block3.mlp.fc.weight": checkpoint key and error label */
+    const char *name; /* "block3.mlp.fc.weight": checkpoint key and error label */
     DltShape shape;
     DltDtype dtype;
     DltLayout layout;
@@ -44,8 +48,8 @@ struct DltTensor {
     DltTensor *view_of;  /* shares the memory of this tensor (never itself a view), or NULL */
     int64_t view_offset; /* in elements of dtype */
     const DltInit *init; /* PARAM and STATE */
-    bool saved;          /* belongs into checkpoints under its name (slabs do not, their views do) */
-    bool trainable;      /* PARAM: has a gradient and an update */
+    bool saved;     /* belongs into checkpoints under its name (slabs do not, their views do) */
+    bool trainable; /* PARAM: has a gradient and an update */
 };
 
 #ifdef __cplusplus

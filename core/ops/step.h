@@ -5,13 +5,14 @@
 
 typedef struct DltStepState {
     uint64_t seed;
-    int64_t update;     /* number of this update, 1 for the first: Adam's t */
-    int64_t batch;      /* number of this micro batch since the run began, 0 first: dropout's counter */
-    int32_t micro;      /* index of the micro batch inside its update */
+    int64_t update; /* number of this update, 1 for the first: Adam's t */
+    int64_t batch;  /* number of this micro batch since the run began, 0 first: dropout's counter */
+    int32_t micro;  /* index of the micro batch inside its update */
     int32_t n_micro;
-    float lr;           /* scheduled learning rate of this update, before group factors */
-    float loss_scale;   /* 1 except for f16 */
-    double sample_weight; /* nominal weight of one update: what the loss gradient was pre-divided by */
+    float lr;         /* scheduled learning rate of this update, before group factors */
+    float loss_scale; /* 1 except for f16 */
+    double
+        sample_weight; /* nominal weight of one update: what the loss gradient was pre-divided by */
 } DltStepState;
 
 #endif

@@ -1,0 +1,108 @@
+/* Data sets: one reader per format. A data set is a fixed number of samples with random access; how
+ * they are ordered, split, batched, normalised and augmented is not its business. Readers touch no
+ * global state and check everything before the first step (RELIABILITY.md 2.7, 2.9). */
+#ifndef DLT_DATASET_H
+#define DLT_DATASET_H
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "config/schema.h"
+
+typedef struct DltDatasetDef DltDatasetDef;
+typedef struct DltDataset {
+    const DltDatasetDef *def;
+    void *state;
+    int64_t n;        /* samples */
+    DltShape x_shape; /* of one sample, without N: [1,28,28], [4] */
+    DltDtype x_dtype; /* U8, F32 or I32 (ids) */
+    float x_scale;    /* 1/255 for u8 images, else 1 */
+    int channel_axis; /* of x_shape: axis with own mean and std (0 for images, last for tables); -1
+                         none */
+    DltShape y_shape; /* rank 0: one label or value a sample */
+    DltDtype y_dtype; /* I32 class or id, F32 value */
+    int64_t classes;  /* 0 for values */
+    int64_t vocab;    /* token data, else 0 */
+    const char *const *class_name;   /* [classes], or NULL: numbers */
+    const char *const *feature_name; /* tables; NULL otherwise */
+    uint64_t fingerprint; /* hash of the content's shape, size, names and a sample of its bytes */
+    const char *path;     /* for messages */
+} DltDataset;
+
+struct DltDatasetDef {
+    const char *name, *help;
+    const DltField *fields; /* row 0 is the main argument: the path */
+    size_t opt_size;
+    /* Reads headers and what shapes, counts and classes need (labels, a table's text), within
+     * milliseconds for binary formats. folder: the config file's. like: the training set when this
+     * is val/test (class numbers, columns and shapes follow it and must agree), else NULL. Errors
+     * are DATA with file and record. */
+    DltStatus (*open)(DltArena *arena, const DltOpts *o, const char *folder, const DltDataset *like,
+                      DltDataset *ds, DltErr *err);
+    /* Reads and checks the content: sizes, checksums, label and id ranges, NaN. Once, before read;
+     * may be NULL. */
+    DltStatus (*load)(DltArena *arena, DltDataset *ds, DltErr *err);
+    /* Copies n samples by id into x (n * x bytes) and y. Callable from several threads at once. */
+    DltStatus (*read)(const DltDataset *ds, const int64_t *id, int64_t n, void *x, void *y,
+                      DltErr *err);
+    void (*close)(DltDataset *ds); /* may be NULL: all lives in the arena */
+};
+extern const DltDatasetDef *const dlt_datasets[]; /* defined by datasets/registry.c */
+const DltDatasetDef *dlt_dataset_find(const char *name);
+int64_t dlt_dataset_x_bytes(const DltDataset *ds); /* of one sample */
+int64_t dlt_dataset_y_bytes(const DltDataset *ds);
+
+/* A split: the samples of a data set that belong to it, in a fixed order. NULL ids: all of them. */
+typedef struct DltSplit {
+    const DltDataset *ds;
+    int64_t n;
+    const int64_t *id;
+} DltSplit;
+/* `val: 10% of train`: a sample is held out when the hash of its content and label falls below the
+ * fraction, so equal samples stay together and the split never changes with order. */
+DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fraction,
+                             DltSplit *train, DltSplit *held_out, DltErr *err) DLT_CHECKED;
+
+/* Position p of the endless training stream -> sample and epoch: epoch = p / n, sample =
+ * id[permutation of (seed, epoch) at p % n]. O(1). */
+void dlt_order_at(const DltSplit *s, uint64_t seed, int64_t position, int64_t *sample,
+                  int64_t *epoch);
+
+/* mean[c], std[c] over the split (double sums), after x_scale; std 0 becomes 1. Count of means:
+ * dlt_norm_count(ds, per_feature): channel count. */
+int64_t dlt_norm_count(const DltDataset *ds);
+DltStatus dlt_norm_measure(DltArena *arena, const DltSplit *s, double **mean, double **std,
+                           DltErr *err) DLT_CHECKED;
+
+/* Loader: threads that fill a bounded ring of raw batches for sets that are not resident. Batches
+ * come in stream order whatever the number of threads. */
+typedef struct DltLoader DltLoader;
+typedef struct DltBatch {
+    void *x, *y;     /* raw samples, or NULL for a resident set */
+    int32_t *ticket; /* [N, 4]: ops/data_ops.h; row = sample id when resident, index in the batch
+                        otherwise */
+    int64_t n_valid;
+} DltBatch;
+typedef struct DltLoaderConfig {
+    DltSplit split;
+    uint64_t seed;
+    int64_t batch;
+    bool resident;  /* tickets only */
+    bool shuffle;   /* training stream (endless); else one pass, the last batch padded (valid 0) */
+    bool drop_last; /* shuffle only: skip the n % batch samples at the end of each epoch */
+    int n_thread, depth;
+    /* Pinned memory where the device wants it; NULL: plain. */
+    void *(*alloc)(void *ctx, size_t bytes);
+    void (*release)(void *ctx, void *ptr);
+    void *ctx;
+} DltLoaderConfig;
+DltStatus dlt_loader_new(DltArena *arena, const DltLoaderConfig *config, int64_t position,
+                         DltLoader **loader, DltErr *err) DLT_CHECKED;
+/* Next batch; valid until the call after next. n_valid 0: the pass is over (shuffle: never). */
+DltStatus dlt_loader_next(DltLoader *l, DltBatch *batch, DltErr *err) DLT_CHECKED;
+int64_t dlt_loader_position(const DltLoader *l); /* of the next batch, in samples of the stream */
+int64_t dlt_loader_wait_ns(const DltLoader *l);  /* time spent waiting for data so far */
+void dlt_loader_seek(DltLoader *l, int64_t position);
+void dlt_loader_free(
+    DltLoader *l); /* joins its threads; NULL allowed; also a cleanup of the arena */
+
+#endif

@@ -1,0 +1,36 @@
+/* What CPU kernels and the fast plug-in share: the thread pool behind a stream and the plug-in's
+ * door. */
+#ifndef DLT_CPU_H
+#define DLT_CPU_H
+
+#include "api/backend.h"
+
+/* Work on [begin, end). Chunks are fixed by (n, grain) and not by the number of threads, so that a
+ * task that writes only its own range gives the same bits for any number of threads. */
+typedef void (*DltTask)(void *ctx, int64_t begin, int64_t end);
+void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
+int dlt_pool_threads(const DltStream *s);
+
+/* A pool runs n_chunk calls of run(ctx, chunk) on all threads and returns when all are done. The
+ * plug-in may bring its own (OpenMP), so that there is one team of threads. */
+typedef struct DltPool {
+    void (*run)(struct DltPool *pool, int64_t n_chunk, void (*run)(void *ctx, int64_t chunk),
+                void *ctx);
+    int n_thread;
+} DltPool;
+
+/* The plug-in's one exported symbol: const DltCpuPlugin dlt_cpu_plugin. */
+typedef struct DltCpuPlugin {
+    int abi;
+    const char *name; /* "oneDNN" */
+    /* NULL when this machine cannot use it, with the reason. */
+    bool (*open)(DltArena *arena, int n_thread, DltPool **pool, DltDeviceInfo *info,
+                 DltWhy *why_not);
+    const DltKernel *const *(*kernels)(int kind); /* put in front of the plain ones; NULL: none */
+} DltCpuPlugin;
+
+#define OP(name) extern const DltKernel *const dlt_cpu_##name[];
+#include "ops/ops.def"
+#undef OP
+
+#endif

@@ -1,0 +1,67 @@
+/* Checkpoints: a valid safetensors file that carries the whole run (LANGUAGE.md section 6). The
+ * reader checks everything (lengths, overlaps, checksums, counts) before the first allocation and
+ * never loads part of a file. Names: weights as in the graph, "optimizer/...", "ema/...",
+ * "state/...". */
+#ifndef DLT_CHECKPOINT_H
+#define DLT_CHECKPOINT_H
+
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/shape.h"
+
+/* What is written beside the tensors; strings live in the caller's arena. */
+typedef struct DltCheckpointMeta {
+    const char *config_text, *config_path, *config_folder, *resolved; /* resolved: YAML text */
+    int n_override;
+    const char *const *override;
+    const char *program; /* version and build */
+    int64_t step;        /* updates done */
+    int64_t position;    /* samples of the training stream consumed */
+    double epoch;
+    uint64_t seed;
+    int64_t batch_count; /* micro batches run (dropout's counter) */
+    uint64_t data_fingerprint[3];
+    int64_t n_class;
+    const char *const *class_name;
+    const char *best_metric; /* "val.top1" */
+    double best_value;
+    int64_t best_step;
+    int64_t bad_evals; /* since the best: patience */
+    double train_time_s;
+    const char *metrics; /* last metrics row as JSON object text */
+    int64_t nonfinite_skipped;
+    uint64_t plan_hash;
+    const char *device;
+} DltCheckpointMeta;
+
+typedef struct DltCheckpointTensor {
+    const char *name;
+    DltDtype dtype;
+    DltShape shape;
+    const void *bytes; /* reader: points into the file's memory */
+    int64_t n_bytes;
+    uint32_t crc;
+} DltCheckpointTensor;
+typedef struct DltCheckpoint {
+    DltCheckpointMeta meta;
+    int n_tensor;
+    DltCheckpointTensor *tensor; /* sorted by offset */
+    int64_t file_bytes;
+    const char *path;
+} DltCheckpoint;
+
+/* Atomic; RESOURCE on any failed call, the older file untouched. */
+DltStatus dlt_checkpoint_write(const char *path, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
+/* Whole file into the arena (or mapped privately), verified. Says what kind of file it is when it
+ * is something else (YAML, gzip, PNG, ELF, HTML, an older version). */
+DltStatus dlt_checkpoint_read(DltArena *arena, const char *path, DltCheckpoint **c,
+                              DltErr *err) DLT_CHECKED;
+/* The reader on bytes, for tests and fuzzing: no global state. */
+DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *bytes, int64_t n,
+                               DltCheckpoint **c, DltErr *err) DLT_CHECKED;
+/* Header only (inspect): no tensor checksum. */
+DltStatus dlt_checkpoint_read_header(DltArena *arena, const char *path, DltCheckpoint **c,
+                                     DltErr *err) DLT_CHECKED;
+const DltCheckpointTensor *dlt_checkpoint_find(const DltCheckpoint *c, const char *name);
+
+#endif

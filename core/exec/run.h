@@ -1,0 +1,66 @@
+/* A run: training, evaluation and prediction over a spec; the run folder and its metrics. */
+#ifndef DLT_RUN_H
+#define DLT_RUN_H
+
+#include "exec/checkpoint.h"
+#include "exec/exec.h"
+#include "spec/spec.h"
+
+/* Run folder: runs/NAME-K made exclusively, or the one asked for; holds a lock (pid, host, boot
+ * id). A second run there is RESOURCE and names the holder; a dead holder's lock is taken over.
+ * Proves that the folder is writable and has room for two checkpoints. */
+typedef struct DltRunFolder DltRunFolder;
+DltStatus dlt_run_folder_open(DltArena *arena, const DltSpec *spec, const char *out, bool resume,
+                              int64_t checkpoint_bytes, DltRunFolder **folder,
+                              DltErr *err) DLT_CHECKED;
+const char *dlt_run_folder_path(const DltRunFolder *f);
+void dlt_run_folder_close(DltRunFolder *f);
+/* metrics.jsonl and metrics.csv: each step once, also after a resume (rows behind `step` are cut
+ * off when a run is resumed there). JSON holds null, never NaN or Infinity. */
+typedef struct DltMetricRow {
+    int n;
+    const char *const *name;
+    const double *value;
+} DltMetricRow;
+DltStatus dlt_run_folder_metrics(DltRunFolder *f, const DltMetricRow *row, DltErr *err) DLT_CHECKED;
+DltStatus dlt_run_folder_rewind(DltRunFolder *f, int64_t step, DltErr *err) DLT_CHECKED;
+/* Final status record: how the run ended and why. */
+DltStatus dlt_run_folder_end(DltRunFolder *f, DltStatus status, const char *reason,
+                             DltErr *err) DLT_CHECKED;
+
+typedef struct DltRunOptions {
+    const char *out;    /* --out */
+    const char *device; /* --device, overrides the config */
+    const char *init;   /* --init CKPT */
+    int n_thread;
+    bool eager, json, quiet, poison, no_save;
+    int64_t stop_at; /* tests: end after this many updates as if asked by SIGUSR1; 0: no */
+    const char *plugin_folder;
+    const char *program; /* version text for checkpoints */
+} DltRunOptions;
+
+typedef struct DltRunResult {
+    int n;
+    const char **name; /* "val.top1" */
+    double *value;
+    int64_t step;
+    const char *folder, *checkpoint;
+} DltRunResult;
+
+/* Trains to the end (or a stop). ckpt: NULL, or where to resume. Returns DLT_STOPPED, DLT_SIGINT or
+ * DLT_SIGTERM after a saved early stop. */
+DltStatus dlt_train(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
+                    const DltRunOptions *o, DltRunResult *result, DltErr *err) DLT_CHECKED;
+/* Metrics of a checkpoint over a split (DLT_VAL, DLT_TEST, DLT_TRAIN). Every sample counts once. */
+DltStatus dlt_evaluate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, int split,
+                       const DltRunOptions *o, DltRunResult *result, DltErr *err) DLT_CHECKED;
+/* Outputs for n raw samples (x: n * sample bytes): out[n, outputs] f32 after the loss's activation.
+ */
+DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, const void *x,
+                      int64_t n, float **out, int64_t *n_out, const DltRunOptions *o,
+                      DltErr *err) DLT_CHECKED;
+/* Everything up to the plan, for `plan`: nothing is loaded or allocated. */
+DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
+                       DltModelGraph **model, DltPlan **plan, DltErr *err) DLT_CHECKED;
+
+#endif

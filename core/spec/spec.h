@@ -1,0 +1,136 @@
+/* The whole validated run: YAML sections bound to the registries. Immutable once read; every
+ * default is written out in `resolved`. */
+#ifndef DLT_SPEC_H
+#define DLT_SPEC_H
+
+#include "api/dataset.h"
+#include "api/layer.h"
+#include "api/train.h"
+#include "config/expand.h"
+#include "ops/data_ops.h"
+#include "passes/passes.h"
+
+typedef struct DltSource {    /* one of data.train, data.val, data.test */
+    const DltDatasetDef *def; /* NULL: absent */
+    DltOpts opts;
+    double fraction; /* > 0: "10% of train" */
+    DltDataset ds;
+    DltSplit split; /* ready after dlt_spec_load_data */
+} DltSource;
+
+enum { DLT_TRAIN, DLT_VAL, DLT_TEST, DLT_N_SPLIT };
+extern const char *const dlt_split_name[DLT_N_SPLIT]; /* "train", "val", "test" */
+
+typedef struct DltDataSpec {
+    DltSource source[DLT_N_SPLIT];
+    int normalize; /* DLT_NORM_* */
+    DltFloats mean, std;
+    DltFetch augment; /* pad, cutout, flip */
+    int64_t n_thread;
+    bool resident, drop_last; /* cache: auto or device; last: drop */
+} DltDataSpec;
+enum { DLT_NORM_NONE, DLT_NORM_GIVEN, DLT_NORM_FROM_TRAIN };
+
+typedef struct DltTrainSpec {
+    DltSpan length;       /* for: */
+    int64_t batch, micro; /* samples an update and a micro batch; n_micro = batch / micro */
+    int precision;        /* DLT_PRECISION_* */
+    const DltOptimDef *optim;
+    DltOpts optim_opts;
+    DltUpdateConfig update;
+    DltSchedule schedule; /* lengths in updates: ready after dlt_spec_load_data */
+    bool ema_on, deterministic;
+    int stop_patience; /* evaluations without improvement; 0: off */
+    const char *stop_metric;
+    int on_nonfinite; /* DLT_GUARD_* */
+    int64_t guard_limit;
+} DltTrainSpec;
+enum {
+    DLT_PRECISION_F32,
+    DLT_PRECISION_TF32,
+    DLT_PRECISION_BF16,
+    DLT_PRECISION_F16,
+    DLT_PRECISION_FP8
+};
+enum { DLT_GUARD_STOP, DLT_GUARD_SKIP };
+
+typedef struct DltKeep {
+    int64_t last;            /* number of step-N.bin kept besides last.bin */
+    const char *best_metric; /* "val.top1", NULL: the first metric of val (or the loss) */
+    bool best_max;
+    int64_t every; /* steps whose checkpoints stay for ever, 0: none */
+} DltKeep;
+
+typedef struct DltSpec {
+    DltArena *arena;
+    DltYaml *tree; /* merged and overridden, not expanded */
+    DltYaml *resolved;
+    const char *path, *folder, *text; /* config file as written */
+    int n_override;
+    const char *const *override;
+    const char *name;
+    uint64_t seed;
+    DltDataSpec data;
+    const DltYaml *model; /* expanded lazily by dlt_spec_build */
+    const DltLossDef *loss;
+    DltOpts loss_opts;
+    DltTrainSpec train;
+    int n_metric;
+    const DltMetricDef *const *metric;
+    DltSpan eval_every;
+    bool eval_ema;
+    DltSpan checkpoint_every[2]; /* "1000 steps or 30 min"; unit NONE: unused */
+    DltKeep keep;
+    int64_t log_every;  /* updates; 0: chosen */
+    const char *device; /* "auto", "cpu", "cuda", "cuda:1" */
+    DltMark device_at;
+    const char *const *fuse_off;
+    int64_t updates;           /* total: ready after dlt_spec_load_data */
+    int64_t updates_per_epoch; /* rounded up */
+} DltSpec;
+
+/* Reads all sections, opens the data sets' headers. All config errors in one go. */
+DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
+                        const char *const *override, DltSpec **spec, DltErr *err) DLT_CHECKED;
+/* From a checkpoint: the stored text; `folder` as stored. */
+DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text,
+                             const char *folder, int n_override, const char *const *override,
+                             DltSpec **spec, DltErr *err) DLT_CHECKED;
+/* Loads the contents of the given splits (bit i), makes splits, measures normalisation. */
+DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err) DLT_CHECKED;
+
+/* A model as a graph: data fetch, layers, loss, metrics. */
+typedef struct DltLayerRow { /* one line of the layer table */
+    const char *name, *kind;
+    DltShape out;
+    int64_t params;
+    double flops;
+    int depth; /* nesting, for indentation */
+} DltLayerRow;
+typedef struct DltModelGraph {
+    DltGraph *graph;
+    DltBuild *build;
+    DltTensor *data_x, *data_y, *ticket, *step; /* inputs */
+    DltTensor *x, *y, *w, *out, *mean, *rstd;
+    DltTensor **metric_acc; /* [n_metric] views into graph->metrics; [0] is loss */
+    int n_row;
+    DltLayerRow *row;
+    int64_t n_param;
+} DltModelGraph;
+typedef struct DltModelOptions {
+    bool training;
+    int split;     /* whose data set feeds data_x; -1: predict, batch-fed, no target */
+    int64_t batch; /* rows N of one micro batch */
+    bool resident;
+} DltModelOptions;
+/* Forward graph only; the caller runs the passes (dlt_spec_passes). */
+DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,
+                         DltErr *err) DLT_CHECKED;
+/* Runs the passes in order for this device: the whole-step graph. */
+DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelOptions *o,
+                          const DltDeviceInfo *info, DltErr *err) DLT_CHECKED;
+/* Updates in a span ("5 epochs" of n samples at this batch, rounded to the nearest update, at least
+ * 1). */
+int64_t dlt_spec_span_updates(const DltSpec *spec, DltSpan span);
+
+#endif
