@@ -41,6 +41,7 @@ int dlt_sys_unlink(const char *path);
 int dlt_sys_mkdir(const char *path, int mode);
 int64_t dlt_sys_file_bytes(int fd); /* -1 when it is no regular file */
 bool dlt_sys_free_bytes(const char *folder, int64_t *bytes);
+bool dlt_sys_cwd(char *buf, size_t n); /* the current folder */
 
 /* Time: monotonic nanoseconds; wall-clock seconds since 1970. */
 int64_t dlt_sys_now_ns(void);
@@ -54,6 +55,10 @@ int dlt_sys_signal_seen(void);
 /* Threads. */
 int dlt_sys_n_cpu(void); /* usable by this process */
 bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx);
+
+/* Fault build: replaces DLT_FAULT and restarts the count ("" ends it); false when malformed. In
+ * other builds always false. */
+bool dlt_sys_fault_set(const char *spec);
 
 #ifdef __cplusplus
 }

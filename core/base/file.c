@@ -1,0 +1,167 @@
+/* Whole files: a bounded read, and a write that appears whole or not at all. Messages show the
+ * absolute path and the system's reason. */
+#include "base/file.h"
+#include "base/rng.h"
+#include "base/sys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+struct DltAtomic {
+    DltArena *arena;
+    const char *path, *temp;
+    int fd; /* -1: committed or abandoned */
+};
+
+/* Reads all of fd; the reason of a failure in *why. */
+static bool read_fd(DltArena *arena, int fd, int64_t max_bytes, char **bytes, int64_t *n,
+                    const char **why)
+{
+    int64_t size = dlt_sys_file_bytes(fd);
+    if (size < 0) {
+        *why = "it is no regular file";
+        return false;
+    }
+    if (size > max_bytes) {
+        *why = dlt_arena_printf(arena, "it has %lld bytes, more than the limit of %lld",
+                                (long long)size, (long long)max_bytes);
+        return false;
+    }
+    char *text = dlt_arena_try(arena, (size_t)size + 1, 1);
+    if (text == NULL) {
+        *why = "out of memory";
+        return false;
+    }
+    errno = 0;
+    if (!dlt_sys_read_all(fd, text, (size_t)size)) {
+        *why = errno != 0 ? strerror(errno) : "it became shorter while it was read";
+        return false;
+    }
+    *bytes = text;
+    *n = size;
+    return true;
+}
+
+DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, DltStatus status,
+                        DltMark at, char **bytes, int64_t *n, DltErr *err)
+{
+    const char *why = NULL;
+    int fd = dlt_sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0) {
+        why = strerror(errno);
+    } else {
+        if (read_fd(arena, fd, max_bytes, bytes, n, &why)) why = NULL;
+        dlt_sys_close(fd);
+    }
+    if (why == NULL) return DLT_OK;
+    return dlt_err_at(err, status, at, "cannot read %s: %s", dlt_path_absolute(arena, path), why);
+}
+
+static DltStatus write_error(const DltAtomic *file, const char *what, int reason, DltErr *err)
+{
+    return dlt_err(err, DLT_E_RESOURCE, "cannot %s %s: %s", what,
+                   dlt_path_absolute(file->arena, file->path), strerror(reason));
+}
+
+static void abandon_hook(void *file)
+{
+    dlt_atomic_abandon(file);
+}
+
+DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file, DltErr *err)
+{
+    enum { TRIES = 16 };
+    DltAtomic *f = DLT_NEW(arena, DltAtomic);
+    *f = (DltAtomic){.arena = arena, .path = dlt_arena_str(arena, path), .fd = -1};
+    const char *slash = strrchr(path, '/');
+    int folder_len = slash != NULL ? (int)(slash - path) + 1 : 0;
+    for (int i = 0; i < TRIES && f->fd < 0; i++) {
+        int64_t now = dlt_sys_now_ns();
+        f->temp =
+            dlt_arena_printf(arena, "%.*s.%s.tmp.%ld.%08x", folder_len, path, path + folder_len,
+                             (long)getpid(), (unsigned)dlt_hash(&now, sizeof now, (uint64_t)i));
+        f->fd = dlt_sys_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST) break;
+    }
+    if (f->fd < 0) return write_error(f, "create", errno, err);
+    dlt_arena_on_free(arena, abandon_hook, f);
+    *file = f;
+    return DLT_OK;
+}
+
+DltStatus dlt_atomic_write(DltAtomic *file, const void *bytes, size_t n, DltErr *err)
+{
+    if (dlt_sys_write_all(file->fd, bytes, n)) return DLT_OK;
+    int reason = errno;
+    dlt_atomic_abandon(file);
+    return write_error(file, "write", reason, err);
+}
+
+/* The rename itself is on disk only when its folder is. */
+static int sync_folder(DltAtomic *file)
+{
+    int fd = dlt_sys_open(dlt_path_folder(file->arena, file->path),
+                          O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    int failed = dlt_sys_fsync(fd);
+    int reason = errno;
+    dlt_sys_close(fd);
+    errno = reason;
+    return failed;
+}
+
+DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err)
+{
+    const char *what = "sync";
+    bool ok = dlt_sys_fsync(file->fd) == 0;
+    if (ok) {
+        what = "close";
+        int fd = file->fd;
+        file->fd = -1;
+        ok = dlt_sys_close(fd) == 0;
+    }
+    if (ok) {
+        what = "rename";
+        ok = dlt_sys_rename(file->temp, file->path) == 0;
+    }
+    if (!ok) {
+        int reason = errno;
+        dlt_atomic_abandon(file);
+        return write_error(file, what, reason, err);
+    }
+    file->temp = NULL;
+    return sync_folder(file) == 0 ? DLT_OK : write_error(file, "sync the folder of", errno, err);
+}
+
+void dlt_atomic_abandon(DltAtomic *file)
+{
+    if (file == NULL || file->temp == NULL) return;
+    if (file->fd >= 0) dlt_sys_close(file->fd);
+    dlt_sys_unlink(file->temp);
+    file->fd = -1;
+    file->temp = NULL;
+}
+
+char *dlt_path_join(DltArena *arena, const char *folder, const char *name)
+{
+    size_t n = strlen(folder);
+    if (name[0] == '/' || n == 0 || strcmp(folder, ".") == 0) return dlt_arena_str(arena, name);
+    return dlt_arena_printf(arena, "%s%s%s", folder, folder[n - 1] == '/' ? "" : "/", name);
+}
+
+char *dlt_path_folder(DltArena *arena, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) return dlt_arena_str(arena, ".");
+    return dlt_arena_strn(arena, path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+char *dlt_path_absolute(DltArena *arena, const char *path)
+{
+    char cwd[PATH_MAX];
+    if (path[0] == '/' || !dlt_sys_cwd(cwd, sizeof cwd)) return dlt_arena_str(arena, path);
+    while (strncmp(path, "./", 2) == 0)
+        path += 2;
+    return dlt_path_join(arena, cwd, path);
+}

@@ -1,0 +1,371 @@
+/* The seam to the system: thin calls with EINTR retried, short transfers completed, and the checks
+ * that only one place can make (frozen memory; faults on request in the test build). */
+#include "base/sys.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- faults on request -------------------------------------------------------------------- */
+
+typedef enum FaultClass { FAULT_MEM, FAULT_FILE, FAULT_THREAD, N_FAULT } FaultClass;
+
+#ifdef DLT_FAULTS
+
+static const char *const fault_names[N_FAULT] = {"mem", "file", "thread"};
+static const struct {
+    const char *name;
+    int value;
+} fault_errors[] = {
+    {"ENOMEM", ENOMEM},
+    {"EIO",    EIO   },
+    {"ENOSPC", ENOSPC},
+    {"EACCES", EACCES},
+    {"EMFILE", EMFILE},
+    {"EAGAIN", EAGAIN},
+    {"ENOENT", ENOENT},
+    {"EROFS",  EROFS }
+};
+
+static struct {
+    int class; /* N_FAULT: none */
+    long long k;
+    int error;
+    bool forever;
+} fault = {.class = N_FAULT};
+static atomic_llong fault_calls;
+static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
+
+/* spec: class:k:error:once|forever */
+static bool fault_parse(const char *spec)
+{
+    char class[16], error[16], how[16];
+    long long k;
+    fault.class = N_FAULT;
+    if (spec == NULL || spec[0] == '\0') return true;
+    if (sscanf(spec, "%15[^:]:%lld:%15[^:]:%15s", class, &k, error, how) != 4) return false;
+    int found = 0;
+    for (size_t i = 0; i < sizeof fault_errors / sizeof fault_errors[0]; i++) {
+        if (strcmp(error, fault_errors[i].name) == 0) found = fault_errors[i].value;
+    }
+    for (int i = 0; i < N_FAULT && found != 0; i++) {
+        if (strcmp(class, fault_names[i]) == 0) fault.class = i;
+    }
+    fault.k = k;
+    fault.error = found;
+    fault.forever = strcmp(how, "forever") == 0;
+    fault_calls = 0;
+    return fault.class != N_FAULT;
+}
+
+static void fault_from_environment(void)
+{
+    if (!fault_parse(getenv("DLT_FAULT"))) dlt_bug(__FILE__, __LINE__, "DLT_FAULT is malformed");
+}
+
+static bool fails(FaultClass class)
+{
+    pthread_once(&fault_once, fault_from_environment);
+    if (fault.class != (int)class) return false;
+    long long call = atomic_fetch_add(&fault_calls, 1) + 1;
+    bool hit = fault.forever ? call >= fault.k : call == fault.k;
+    if (hit) errno = fault.error;
+    return hit;
+}
+
+bool dlt_sys_fault_set(const char *spec)
+{
+    pthread_once(&fault_once, fault_from_environment);
+    return fault_parse(spec);
+}
+
+#else
+
+static bool fails(FaultClass class)
+{
+    (void)class;
+    return false;
+}
+
+bool dlt_sys_fault_set(const char *spec)
+{
+    (void)spec;
+    return false;
+}
+
+#endif
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+static atomic_int frozen;
+static atomic_ullong n_allocations;
+
+enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+
+static bool may_allocate(void)
+{
+    if (frozen > 0) dlt_bug(__FILE__, __LINE__, "memory was allocated while it is frozen");
+    atomic_fetch_add(&n_allocations, 1);
+    return !fails(FAULT_MEM);
+}
+
+void *dlt_sys_alloc(size_t bytes)
+{
+    void *ptr = NULL;
+    if (!may_allocate()) return NULL;
+    return posix_memalign(&ptr, ALIGN, bytes > 0 ? bytes : 1) == 0 ? ptr : NULL;
+}
+
+void *dlt_sys_realloc(void *ptr, size_t old_bytes, size_t bytes)
+{
+    void *moved = dlt_sys_alloc(bytes);
+    if (moved == NULL || ptr == NULL) return moved;
+    memcpy(moved, ptr, old_bytes < bytes ? old_bytes : bytes);
+    free(ptr);
+    return moved;
+}
+
+void dlt_sys_free(void *ptr)
+{
+    free(ptr);
+}
+
+/* bytes rounded up to whole huge pages; 0 when that overflows. */
+static size_t huge_bytes(size_t bytes)
+{
+    size_t whole = bytes > 0 ? bytes : 1;
+    if (whole > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return 0;
+    return (whole + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+void *dlt_sys_pages(size_t bytes)
+{
+    size_t size = huge_bytes(bytes);
+    if (size == 0 || !may_allocate()) return NULL;
+    char *raw =
+        mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
+    char *ptr = raw + before;
+    if (before > 0) munmap(raw, before);
+    if (before < HUGE_PAGE) munmap(ptr + size, HUGE_PAGE - before);
+    madvise(ptr, size, MADV_HUGEPAGE);
+    return ptr;
+}
+
+void dlt_sys_pages_free(void *ptr, size_t bytes)
+{
+    if (ptr != NULL) munmap(ptr, huge_bytes(bytes));
+}
+
+void dlt_mem_freeze(void)
+{
+    atomic_fetch_add(&frozen, 1);
+}
+
+void dlt_mem_thaw(void)
+{
+    int before = atomic_fetch_sub(&frozen, 1);
+    DLT_BUG_ON(before <= 0);
+}
+
+uint64_t dlt_mem_count(void)
+{
+    return n_allocations;
+}
+
+/* ---- files -------------------------------------------------------------------------------- */
+
+int dlt_sys_open(const char *path, int flags, int mode)
+{
+    if (fails(FAULT_FILE)) return -1;
+    int fd;
+    do {
+        fd = open(path, flags, mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int dlt_sys_close(int fd)
+{
+    bool failed = fails(FAULT_FILE);
+    int reason = errno;
+    int result = close(fd); /* never retried: the descriptor is gone even after EINTR */
+    if (!failed) return result;
+    errno = reason;
+    return -1;
+}
+
+int64_t dlt_sys_read(int fd, void *buf, size_t bytes)
+{
+    if (fails(FAULT_FILE)) return -1;
+    ssize_t n;
+    do {
+        n = read(fd, buf, bytes);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+int64_t dlt_sys_write(int fd, const void *buf, size_t bytes)
+{
+    if (fails(FAULT_FILE)) return -1;
+    ssize_t n;
+    do {
+        n = write(fd, buf, bytes);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+int64_t dlt_sys_pread(int fd, void *buf, size_t bytes, int64_t offset)
+{
+    if (fails(FAULT_FILE)) return -1;
+    ssize_t n;
+    do {
+        n = pread(fd, buf, bytes, offset);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+bool dlt_sys_read_all(int fd, void *buf, size_t bytes)
+{
+    char *at = buf;
+    while (bytes > 0) {
+        int64_t n = dlt_sys_read(fd, at, bytes);
+        if (n <= 0) return false;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+bool dlt_sys_write_all(int fd, const void *buf, size_t bytes)
+{
+    const char *at = buf;
+    while (bytes > 0) {
+        int64_t n = dlt_sys_write(fd, at, bytes);
+        if (n < 0) return false;
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+int dlt_sys_fsync(int fd)
+{
+    if (fails(FAULT_FILE)) return -1;
+    int result;
+    do {
+        result = fsync(fd);
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
+int dlt_sys_rename(const char *from, const char *to)
+{
+    return fails(FAULT_FILE) ? -1 : rename(from, to);
+}
+
+int dlt_sys_unlink(const char *path)
+{
+    return fails(FAULT_FILE) ? -1 : unlink(path);
+}
+
+int dlt_sys_mkdir(const char *path, int mode)
+{
+    return fails(FAULT_FILE) ? -1 : mkdir(path, (mode_t)mode);
+}
+
+int64_t dlt_sys_file_bytes(int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
+    return info.st_size;
+}
+
+bool dlt_sys_free_bytes(const char *folder, int64_t *bytes)
+{
+    struct statvfs info;
+    if (statvfs(folder, &info) != 0) return false;
+    return !__builtin_mul_overflow(info.f_bavail, info.f_frsize, bytes);
+}
+
+bool dlt_sys_cwd(char *buf, size_t n)
+{
+    return getcwd(buf, n) != NULL;
+}
+
+/* ---- time --------------------------------------------------------------------------------- */
+
+int64_t dlt_sys_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+double dlt_sys_wall_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- signals ------------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int number)
+{
+    bool stopping = signal_seen == SIGINT || signal_seen == SIGTERM;
+    if (stopping && number != SIGUSR1) _exit(128 + number);
+    if (!stopping) signal_seen = number;
+}
+
+void dlt_sys_signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+int dlt_sys_signal_seen(void)
+{
+    return signal_seen;
+}
+
+/* ---- threads ------------------------------------------------------------------------------ */
+
+/* CPUs that the control group's quota pays for (cgroup v2 "quota period"), or a large number. */
+static int quota_cpus(void)
+{
+    char text[64] = "";
+    int fd = open("/sys/fs/cgroup/cpu.max", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 1 << 20;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    long long quota, period;
+    if (n <= 0 || sscanf(text, "%lld %lld", &quota, &period) != 2 || period <= 0) return 1 << 20;
+    long long cpus = (quota + period - 1) / period;
+    return cpus > 1 ? (int)cpus : 1;
+}
+
+int dlt_sys_n_cpu(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    int quota = quota_cpus();
+    return n < quota ? n : quota;
+}
+
+bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx)
+{
+    return !fails(FAULT_THREAD) && pthread_create(thread, NULL, run, ctx) == 0;
+}
