@@ -11,20 +11,20 @@ typedef void (*DltTask)(void *ctx, int64_t begin, int64_t end);
 void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
 int dlt_pool_threads(const DltStream *s);
 
-/* A pool runs n_chunk calls of run(ctx, chunk) on all threads and returns when all are done. The
- * plug-in may bring its own (OpenMP), so that there is one team of threads. */
-typedef struct DltPool {
-    void (*run)(struct DltPool *pool, int64_t n_chunk, void (*run)(void *ctx, int64_t chunk),
+/* A team of threads makes n_chunk calls of run(ctx, chunk) on all its threads and returns when all
+ * are done. The plug-in may bring its own (OpenMP), so that there is one team. */
+typedef struct DltTeam {
+    void (*run)(struct DltTeam *team, int64_t n_chunk, void (*run)(void *ctx, int64_t chunk),
                 void *ctx);
     int n_thread;
-} DltPool;
+} DltTeam;
 
 /* The plug-in's one exported symbol: const DltCpuPlugin dlt_cpu_plugin. */
 typedef struct DltCpuPlugin {
     int abi;
     const char *name; /* "oneDNN" */
     /* NULL when this machine cannot use it, with the reason. */
-    bool (*open)(DltArena *arena, int n_thread, DltPool **pool, DltDeviceInfo *info,
+    bool (*open)(DltArena *arena, int n_thread, DltTeam **team, DltDeviceInfo *info,
                  DltWhy *why_not);
     const DltKernel *const *(*kernels)(int kind); /* put in front of the plain ones; NULL: none */
 } DltCpuPlugin;
