@@ -89,6 +89,13 @@ typedef struct DltSpec {
     int64_t updates_per_epoch; /* rounded up */
 } DltSpec;
 
+/* The top-level sections, for the validator and `dltrain explain`; the last row has no name. */
+typedef struct DltSection {
+    const char *name, *help;
+    const DltField *fields; /* NULL: a scalar or a tree with its own rules */
+} DltSection;
+extern const DltSection dlt_sections[];
+
 /* Reads all sections, opens the data sets' headers. All config errors in one go. */
 DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
                         const char *const *override, DltSpec **spec, DltErr *err) DLT_CHECKED;
