@@ -12,7 +12,7 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wfloa
  -Wpointer-arith -Wwrite-strings -Wformat=2 -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference \
  -fno-common $(if $(findstring clang,$(CC)),,-Wlogical-op -Wduplicated-cond -Wduplicated-branches)
 WARN += $(if $(DEV),-Werror)
-VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+VERSION := 0.1.0 (build $(shell git describe --always --dirty 2>/dev/null || echo unknown))
 CFLAGS = -std=c17 -D_GNU_SOURCE $(OPT) $(SAN) $(WARN) -fPIC -fvisibility=default -pthread \
  -Icore -I. $(EXTRA)
 LDFLAGS += $(SAN) -pthread
@@ -44,7 +44,7 @@ $B/libdlt.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/libdlt64.a: $(OBJ64)
 	@rm -f $@; ar rcs $@ $^
-$B/dltrain: $(CMD:%.c=$B/%.o) $B/libdlt.a
+$B/dltrain: $(CMD:%.c=$B/%.o) $B/starters.o $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive $B/libdlt.a \
 	 -Wl,--no-whole-archive $(LIBS)
 $B/f64/%.o: %.c
@@ -54,6 +54,17 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(FLAGS_$(subst /,_,$(dir $*))) -MMD -MP -c -o $@ $<
 $B/cmd/version.o: EXTRA += -DDLT_VERSION='"$(VERSION)"'
+# the texts of `dltrain init NAME`: configs/ as C strings
+STARTERS := mlp:fashion_mlp cnn:fashion_lenet resnet:resnet8 table:iris
+$B/starters.c: $(foreach s,$(STARTERS),configs/$(lastword $(subst :, ,$s)).yaml)
+	@mkdir -p $(@D)
+	@{ echo 'typedef struct Starter { const char *name, *text; } Starter;'; \
+	 echo 'extern const Starter dlt_starters[]; const Starter dlt_starters[] = {'; \
+	 for s in $(STARTERS); do echo "{\"$${s%:*}\","; \
+	  sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' configs/$${s#*:}.yaml; echo '},'; done; \
+	 echo '{0, 0}};'; } >$@
+$B/starters.o: $B/starters.c
+	$(CC) -std=c17 -fPIC -c -o $@ $<
 
 # plug-ins: undefined core symbols are resolved by the program that opens them
 FLAGS_core_cpu_dnnl_ := -fopenmp

@@ -1,0 +1,113 @@
+/* dltrain check, plan, config: everything that can be said about a run without running it. */
+#include "cmd/cmd.h"
+
+static DltStatus read_and_plan(const DltArgs *args, DltSpec **spec, DltModelGraph **model,
+                               DltPlan **plan, DltErr *err)
+{
+    DltRunOptions options = dlt_run_options(args);
+    DLT_TRY(dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, spec, err));
+    return dlt_run_plan(args->arena, *spec, &options, model, plan, err);
+}
+
+static DltStatus run_check(const DltArgs *args, DltErr *err)
+{
+    DltSpec *spec = NULL;
+    DltModelGraph *model = NULL;
+    DltPlan *plan = NULL;
+    DLT_TRY(read_and_plan(args, &spec, &model, &plan, err));
+    printf("%s: ok, %lld parameters, %.1f MiB\n", args->word[0], (long long)model->n_param,
+           (double)plan->peak_bytes / (1 << 20));
+    return DLT_OK;
+}
+
+const DltCommand dlt_command_check = {
+    .name = "check",
+    .words = "CONFIG [key=value...]",
+    .help = "full static check: config, shapes, memory",
+    .min_word = 1,
+    .max_word = 1,
+    .options = (const char *const[]){"device", "threads", NULL},
+    .run = run_check,
+};
+
+static void print_layers(const DltModelGraph *m)
+{
+    printf("%-34s %-16s %-20s %12s %12s\n", "layer", "kind", "output", "parameters",
+           "MFLOP/sample");
+    for (int i = 0; i < m->n_row; i++) {
+        const DltLayerRow *r = &m->row[i];
+        char shape[DLT_SHAPE_TEXT], name[40];
+        int64_t rows = r->out.dim[0] > 0 ? r->out.dim[0] : 1;
+        snprintf(name, sizeof name, "%*s%s", 2 * r->depth, "", r->name);
+        printf("%-34s %-16s %-20s %12lld %12.3f\n", name, r->kind, dlt_shape_text(&r->out, shape),
+               (long long)r->params, r->flops / (double)rows * 1e-6);
+    }
+    printf("%-34s %-16s %-20s %12lld\n", "total", "", "", (long long)m->n_param);
+}
+
+static void print_memory(const DltPlan *p)
+{
+    static const char *const region[DLT_REGIONS] = {"inputs and data", "parameters", "gradients",
+                                                    "states", "activations"};
+    size_t work = 0;
+    printf("\nmemory\n");
+    for (int i = 0; i < DLT_REGIONS; i++)
+        printf("  %-20s %14zu bytes\n", region[i], p->region_bytes[i]);
+    for (int i = 0; i < DLT_LANES; i++)
+        work += p->work_bytes[i];
+    printf("  %-20s %14zu bytes\n  %-20s %14zu bytes\n", "kernel scratch", work, "total",
+           p->peak_bytes);
+    if (p->peak_step >= 0 && p->peak_step < p->n_step) {
+        const DltNode *n = p->step[p->peak_step].node;
+        printf("  activations peak at %s (%s)\n", n->op->name, n->name ? n->name : "");
+    }
+    printf("  %.3f GFLOP an update\n", dlt_plan_flops(p) * 1e-9);
+}
+
+static DltStatus run_plan(const DltArgs *args, DltErr *err)
+{
+    DltSpec *spec = NULL;
+    DltModelGraph *model = NULL;
+    DltPlan *plan = NULL;
+    DLT_TRY(read_and_plan(args, &spec, &model, &plan, err));
+    if (args->dump && strcmp(args->dump, "graph") == 0) {
+        dlt_graph_dump(model->graph, stdout);
+    } else if (args->dump && strcmp(args->dump, "plan") == 0) {
+        dlt_plan_dump(plan, stdout);
+    } else if (args->dump) {
+        return dlt_err(err, DLT_E_CONFIG, "--dump %s: known dumps: graph, plan", args->dump);
+    } else {
+        print_layers(model);
+        print_memory(plan);
+    }
+    return DLT_OK;
+}
+
+const DltCommand dlt_command_plan = {
+    .name = "plan",
+    .words = "CONFIG [key=value...]",
+    .help = "layer table, memory to the byte, operations",
+    .min_word = 1,
+    .max_word = 1,
+    .options = (const char *const[]){"device", "threads", "dump", NULL},
+    .run = run_plan,
+};
+
+static DltStatus run_config(const DltArgs *args, DltErr *err)
+{
+    DltSpec *spec = NULL;
+    DLT_TRY(
+        dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
+    fputs(dlt_yaml_write(args->arena, spec->resolved), stdout);
+    return DLT_OK;
+}
+
+const DltCommand dlt_command_config = {
+    .name = "config",
+    .words = "CONFIG [key=value...]",
+    .help = "the resolved config: every default written out",
+    .min_word = 1,
+    .max_word = 1,
+    .options = NULL,
+    .run = run_config,
+};

@@ -1,0 +1,68 @@
+/* What several commands share: run options, results as lines or JSON, finding and opening
+ * checkpoints. */
+#include "cmd/cmd.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <sys/stat.h>
+
+DltRunOptions dlt_run_options(const DltArgs *args)
+{
+    return (DltRunOptions){.out = args->out,
+                           .device = args->device,
+                           .init = args->init,
+                           .n_thread = (int)args->threads,
+                           .eager = args->eager,
+                           .json = args->json,
+                           .quiet = args->quiet,
+                           .stop_at = args->stop_at,
+                           .plugin_folder = args->program_folder,
+                           .program = dlt_version()};
+}
+
+static DltStatus print_json(const DltRunResult *r, const char *split, DltErr *err)
+{
+    json_t *o = json_object();
+    int failed = o == NULL;
+    if (r->checkpoint) failed |= json_object_set_new(o, "checkpoint", json_string(r->checkpoint));
+    if (r->folder) failed |= json_object_set_new(o, "run", json_string(r->folder));
+    if (split) failed |= json_object_set_new(o, "split", json_string(split));
+    failed |= json_object_set_new(o, "step", json_integer((json_int_t)r->step));
+    for (int i = 0; i < r->n; i++)
+        failed |= json_object_set_new(o, r->name[i],
+                                      isfinite(r->value[i]) ? json_real(r->value[i]) : json_null());
+    failed |= json_dumpf(o, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
+    json_decref(o);
+    putchar('\n');
+    return failed ? dlt_err(err, DLT_E_RESOURCE, "the JSON result could not be written") : DLT_OK;
+}
+
+DltStatus dlt_print_result(const DltArgs *args, const DltRunResult *r, const char *split,
+                           DltErr *err)
+{
+    if (args->json) return print_json(r, split, err);
+    for (int i = 0; i < r->n; i++)
+        printf("%-14s %.6g\n", r->name[i], r->value[i]);
+    if (r->checkpoint) printf("%-14s %s\n", "checkpoint", r->checkpoint);
+    return DLT_OK;
+}
+
+const char *dlt_checkpoint_path(const DltArgs *args, const char *word)
+{
+    struct stat st;
+    if (stat(word, &st) == 0 && S_ISDIR(st.st_mode))
+        return dlt_path_join(args->arena, word, "last.bin");
+    return word;
+}
+
+DltStatus dlt_spec_from_checkpoint(const DltArgs *args, const DltCheckpoint *c, DltSpec **spec,
+                                   DltErr *err)
+{
+    int n = c->meta.n_override + args->n_override;
+    const char **all = DLT_NEW_ARRAY(args->arena, n + 1, const char *);
+    for (int i = 0; i < n; i++)
+        all[i] =
+            i < c->meta.n_override ? c->meta.override[i] : args->override[i - c->meta.n_override];
+    return dlt_spec_read_text(args->arena, c->meta.config_path, c->meta.config_text,
+                              c->meta.config_folder, n, all, spec, err);
+}

@@ -1,0 +1,43 @@
+#!/bin/sh
+# make lint: format, include floors, clang-tidy, cppcheck, gcc -fanalyzer, undefined vendor symbols.
+set -u
+cd "$(dirname "$0")/.."
+./scripts/setup.sh build test lint || exit 6
+bad=0
+say() { echo "lint: $*"; }
+
+say format
+files=$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+# shellcheck disable=SC2086
+clang-format --dry-run -Werror $files >/tmp/dlt-format.$$ 2>&1 || { head -20 /tmp/dlt-format.$$; bad=1; }
+rm -f /tmp/dlt-format.$$
+
+say floors
+./scripts/floors.sh || bad=1
+
+say warnings
+make -s -j"$(nproc)" DEV=1 CUDA_BUILD=0 all tests || bad=1
+
+say clang-tidy
+sources=$(git ls-files 'core/*.c' 'datasets/*.c' 'cmd/*.c')
+# shellcheck disable=SC2086
+echo $sources | xargs -P"$(nproc)" -n4 sh -c \
+    'clang-tidy --quiet "$@" -- -std=c17 -D_GNU_SOURCE -DDLT_VERSION="\"\"" -Icore -I. 2>/dev/null' _ >/tmp/dlt-tidy.$$
+grep -E 'warning:|error:' /tmp/dlt-tidy.$$ | sort -u | head -40
+grep -qE 'warning:|error:' /tmp/dlt-tidy.$$ && bad=1
+rm -f /tmp/dlt-tidy.$$
+
+say cppcheck
+cppcheck -q --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -Icore -I. \
+    --suppress=missingInclude --suppress=missingIncludeSystem -j"$(nproc)" core datasets cmd || bad=1
+
+say analyzer
+for f in core/base/*.c core/config/*.c core/exec/safetensors*.c core/exec/checkpoint*.c; do
+    [ -f "$f" ] || continue
+    gcc -std=c17 -D_GNU_SOURCE -O1 -fanalyzer -Wno-analyzer-too-complex -Werror -Icore -I. -c "$f" -o /dev/null || bad=1
+done
+
+say vendor symbols
+if nm -u build/*/libdlt.a 2>/dev/null | grep -E ' U (cuda|cublas|cudnn|nccl|MPI_)'; then bad=1; fi
+[ $bad -eq 0 ] && say ok
+exit $bad
