@@ -16,6 +16,7 @@ struct DltBuild {
     uint64_t seed;
     DltTensor *step;   /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
     int n_random;      /* next stream number for dropout */
+    int64_t vocab;     /* number of ids in the data, 0: it has none; set by the spec */
     const bool *needs; /* set by autodiff while grad rules run: per tensor id */
 };
 
