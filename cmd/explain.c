@@ -51,14 +51,14 @@ static bool fuse_row(int i, const char **name, const char **help, const DltField
 }
 
 static const Topic topics[] = {
-    {"",                "sections of a config", section_row },
-    {"model",           "layers",               layer_row   },
-    {"loss",            "losses",               loss_row    },
-    {"train.optimizer", "optimizers",           optim_row   },
-    {"train.schedule",  "pieces of a schedule", schedule_row},
-    {"eval.metrics",    "metrics",              metric_row  },
-    {"data.train",      "data formats",         dataset_row },
-    {"passes.fuse",     "fusion rules",         fuse_row    },
+    {"", "sections of a config", section_row},
+    {"model", "layers", layer_row},
+    {"loss", "losses", loss_row},
+    {"train.optimizer", "optimizers", optim_row},
+    {"train.schedule", "pieces of a schedule", schedule_row},
+    {"eval.metrics", "metrics", metric_row},
+    {"data.train", "data formats", dataset_row},
+    {"passes.fuse", "fusion rules", fuse_row},
 };
 enum { N_TOPIC = sizeof topics / sizeof topics[0] };
 

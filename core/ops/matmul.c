@@ -1,0 +1,113 @@
+/* matmul: shapes, gradient, the problem as kernels see it, and the linear layer's constructor. */
+#include "ops/matmul.h"
+#include "ops/infer.h"
+#include "ops/shape_ops.h"
+
+#include <math.h>
+
+/* Rows: with a rank-2 b, all dims of a but the last fold into rows. The weight gradient (ta) folds
+ * both. */
+DltGemm dlt_matmul_gemm(const DltNode *n)
+{
+    const DltMatmul *a = n->attr;
+    const DltShape *x = &n->in[0]->shape, *y = &n->in[1]->shape;
+    int64_t last = dlt_shape_dim(x, -1), rows = dlt_shape_span(x, 0, x->rank - 1);
+    if (a->ta && n->out[0]->shape.rank == 2) return (DltGemm){1, last, dlt_shape_dim(y, -1), rows};
+    if (y->rank == 2) return (DltGemm){1, rows, y->dim[a->tb ? 0 : 1], last};
+    int64_t second = dlt_shape_dim(x, -2);
+    return (DltGemm){dlt_shape_span(x, 0, x->rank - 2), a->ta ? last : second,
+                     dlt_shape_dim(y, a->tb ? -2 : -1), a->ta ? second : last};
+}
+
+DltTensor *dlt_matmul(DltBuild *b, DltTensor *x, DltTensor *y, bool ta, bool tb)
+{
+    DltMatmul a = {.ta = ta, .tb = tb};
+    return dlt_build_op(b, DLT_OP_matmul, &a, (DltTensor *const[]){x, y}, 2);
+}
+
+/* The weight gradient: both operands have the same leading dims, and a is transposed. */
+static bool is_folded(const DltNode *n)
+{
+    const DltMatmul *a = n->attr;
+    const DltShape *x = &n->in[0]->shape, *y = &n->in[1]->shape;
+    return a->ta && !a->tb && x->rank == 2 && y->rank == 2;
+}
+
+static DltStatus matmul_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltMatmul *a = n->attr;
+    const DltTensor *x = n->in[0], *y = n->in[1];
+    if (x->shape.rank < 2 || y->shape.rank < 2)
+        return dlt_infer_misfit(n, x, y, err, "a matrix product needs rank 2 or more");
+    int64_t xm = dlt_shape_dim(&x->shape, a->ta ? -1 : -2),
+            xk = dlt_shape_dim(&x->shape, a->ta ? -2 : -1);
+    int64_t yk = dlt_shape_dim(&y->shape, a->tb ? -1 : -2),
+            yn = dlt_shape_dim(&y->shape, a->tb ? -2 : -1);
+    bool batched = y->shape.rank > 2;
+    bool fits = xk == yk && (is_folded(n) || !a->ta || batched) &&
+                (!batched || x->shape.rank == y->shape.rank);
+    for (int i = 0; fits && batched && i < x->shape.rank - 2; i++)
+        fits = x->shape.dim[i] == y->shape.dim[i];
+    if (!fits) return dlt_infer_misfit(n, x, y, err, "inner dimensions must agree");
+    out[0] = x->shape;
+    out[0].dim[x->shape.rank - 2] = xm;
+    out[0].dim[x->shape.rank - 1] = yn;
+    dtype[0] = x->dtype;
+    if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], yn, err));
+    if (a->ep.save_pre) {
+        out[1] = out[0];
+        dtype[1] = dtype[0];
+    }
+    return DLT_OK;
+}
+
+/* Rows folded: [.., C] -> [rows, C], a view. */
+static DltTensor *fold(DltBuild *b, DltTensor *t)
+{
+    if (t->id < 0 || t->shape.rank == 2) return t;
+    int64_t c = dlt_dim(t, -1);
+    return dlt_reshape(b, t, dlt_shape2(dlt_shape_count(&t->shape) / c, c));
+}
+
+/* c = op(a) op(b):  da = dc op(b)^T, db = op(a)^T dc, each transposed back when its operand was. */
+static void matmul_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
+{
+    const DltMatmul *a = n->attr;
+    DltTensor *x = n->in[0], *y = n->in[1], *d = dout[0];
+    bool shared = y->shape.rank == 2 && x->shape.rank > 2; /* one b for all leading dims */
+    if (dlt_needs_grad(b, x))
+        din[0] = a->ta ? dlt_matmul(b, y, d, a->tb, true) : dlt_matmul(b, d, y, false, !a->tb);
+    if (!dlt_needs_grad(b, y)) return;
+    DltTensor *fx = shared ? fold(b, x) : x, *fd = shared ? fold(b, d) : d;
+    din[1] = a->tb ? dlt_matmul(b, fd, fx, true, a->ta) : dlt_matmul(b, fx, fd, !a->ta, false);
+}
+
+static double matmul_flops(const DltNode *n)
+{
+    DltGemm g = dlt_matmul_gemm(n);
+    return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
+}
+
+const DltOpDef dlt_op_matmul = {.name = "matmul",
+                                .n_in = 4,
+                                .n_out = 2,
+                                .attr_size = sizeof(DltMatmul),
+                                .infer = matmul_infer,
+                                .grad = matmul_grad,
+                                .flops = matmul_flops,
+                                .prec = DLT_PREC_LOW};
+
+DltTensor *dlt_linear(DltBuild *b, const char *name, DltTensor *x, int64_t units, bool bias)
+{
+    const char *old = dlt_build_enter(b, name);
+    DltShape shape = dlt_shape2(units, dlt_dim(x, -1));
+    DltTensor *w = dlt_param(b, "weight", shape, dlt_init_kaiming_uniform(&shape, sqrt(5.0)));
+    DltTensor *y = dlt_matmul(b, x, w, false, true);
+    if (bias) {
+        double bound = 1.0 / sqrt((double)dlt_dim(x, -1));
+        DltTensor *v = dlt_param(b, "bias", dlt_shape1(units), dlt_init_uniform(-bound, bound));
+        y = dlt_bias(b, y, v, y->shape.rank - 1);
+    }
+    dlt_build_leave(b, old);
+    return y;
+}
