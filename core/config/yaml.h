@@ -1,12 +1,15 @@
 /* YAML text -> tree with marks, through libyaml's event parser. No implicit typing: every scalar is
  * text, the field tables decide its type. Limits (LANGUAGE.md rule 2): 1 MiB, depth 64, 100,000
- * nodes after alias expansion, 1,000 anchors, 64 KiB a scalar. Duplicate keys, a second document,
- * recursive aliases, tabs in indentation and NULs are errors with their own message. Merge keys
- * (`<<`) are applied. LF, CRLF, CR and a BOM mean the same. */
+ * nodes after alias expansion, 1,000 anchors, 64 KiB a scalar, 256 bytes a key. Duplicate keys, a
+ * second document, recursive aliases, tabs in indentation and NULs are errors with their own
+ * message. Merge keys (`<<`) add the keys of other maps; a key that arrives twice in one map is an
+ * error on this way too. LF, CRLF, CR and a BOM mean the same. */
 #ifndef DLT_YAML_H
 #define DLT_YAML_H
 
 #include "base/arena.h"
+
+enum { DLT_YAML_BYTES = 1 << 20, DLT_YAML_DEPTH = 64, DLT_YAML_NODES = 100000, DLT_YAML_SCALAR_BYTES = 64 << 10 };
 
 typedef enum DltYamlKind { DLT_YAML_SCALAR, DLT_YAML_LIST, DLT_YAML_MAP } DltYamlKind;
 
@@ -26,6 +29,10 @@ struct DltYaml {
 /* bytes need not be NUL-terminated. `file` is the name used in marks and must outlive the tree. */
 DltStatus dlt_yaml_parse(DltArena *arena, const char *file, const char *bytes, int64_t n,
                          DltYaml **root, DltErr *err) DLT_CHECKED;
+/* The same for one line of text that stands at `origin` (an override, a default): marks get its
+ * file, line and text, and columns count from its col. */
+DltStatus dlt_yaml_parse_at(DltArena *arena, DltMark origin, const char *text, DltYaml **root,
+                            DltErr *err) DLT_CHECKED;
 /* Value of a key, NULL when absent or when map is no map. */
 DltYaml *dlt_yaml_get(const DltYaml *map, const char *key);
 /* Follows a dotted path ("train.optimizer.adamw.lr"; a number indexes a list). NULL when absent. */
@@ -36,6 +43,8 @@ DltYaml *dlt_yaml_map(DltArena *arena, DltMark at);
 DltYaml *dlt_yaml_list(DltArena *arena, DltMark at);
 void dlt_yaml_put(DltArena *arena, DltYaml *map, const char *key, DltMark key_at,
                   DltYaml *value); /* replaces or appends */
+/* Appends without looking whether the key is there; key is not copied. */
+void dlt_yaml_append_pair(DltArena *arena, DltYaml *map, const char *key, DltMark key_at, DltYaml *value);
 void dlt_yaml_append(DltArena *arena, DltYaml *list, DltYaml *item);
 DltYaml *dlt_yaml_copy(DltArena *arena, const DltYaml *tree);
 /* Deep merge for `extends`: maps merge (unless `over` is tagged !replace), everything else is
