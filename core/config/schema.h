@@ -126,6 +126,9 @@ bool dlt_parse_int(const char *text, int64_t *v);
 bool dlt_parse_float(const char *text, double *v); /* 1e-5, .1, 1/3; no inf, nan, junk */
 bool dlt_parse_span(const char *text, DltSpan *v);
 bool dlt_parse_size(const char *text, int64_t *v);
+/* Shortest decimal that reads back as the same double. */
+enum { DLT_NUMBER_TEXT = 32 };
+const char *dlt_number_text(double v, char buf[DLT_NUMBER_TEXT]);
 
 /* All names known anywhere, so that a typo can be answered across sections. The registries add
  * their rows once at start-up: dlt_names_add(names, "train.optimizer.adamw", fields). */

@@ -1,0 +1,20 @@
+/* Answers to names nobody knows: the sentence behind "unknown key". */
+#ifndef DLT_SUGGEST_H
+#define DLT_SUGGEST_H
+
+#include "config/schema.h"
+
+/* "; did you mean 'hidden'? known: hidden, bias" for a key that is not in `fields`: from the table
+ * itself, else from every table of the current names ("; did you mean train.optimizer.adamw.lr?").
+ * Words of other programs (learning_rate, batch_size) are understood. */
+const char *dlt_suggest_key(DltArena *arena, const DltField *fields, const char *key);
+/* "; did you mean 'same'?", or "". The list ends with NULL. */
+const char *dlt_suggest_word(DltArena *arena, const char *word, const char *const *list);
+
+/* The table of names in use, or NULL. */
+const DltNames *dlt_names_current(void);
+/* Calls visit(ctx, path of the table, key) for every key known. */
+void dlt_names_each(const DltNames *names,
+                    void (*visit)(void *ctx, const char *path, const char *key), void *ctx);
+
+#endif
