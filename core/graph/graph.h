@@ -13,6 +13,7 @@ typedef struct DltGraph {
     int n_node, n_tensor, cap_node, cap_tensor;
     DltTensor *loss;    /* f64[2]: sum, weight */
     DltTensor *metrics; /* f64[*] STATE slab of accumulators, or NULL */
+    DltTensor *output;  /* of the model: kept to the end of the step for predictions, or NULL */
 } DltGraph;
 
 DltGraph *dlt_graph_new(DltArena *arena);

@@ -1,8 +1,9 @@
-/* 2-D convolution (cross-correlation, as the field does it), dims NCHW, filters [K, C/groups, R,
- * S]. conv_fwd: x [N,C,H,W], w, bias [K] or NULL -> y [N,K,P,Q] (, pre when ep.save_pre) P = (H +
- * pad_top + pad_bottom - dilation (R-1) - 1) / stride + 1, rounded down conv_bwd_data: dy, w, s or
- * NULL -> dx [N,C,H,W] (times ep.act_grad'(s), s like dx) conv_bwd_filter: x, dy -> dw The bias
- * gradient is bias_bwd on dy (axis 1). */
+/* 2-D convolution (cross-correlation, as the field does it), dims NCHW, filters [K, C/groups, R, S].
+ *   conv_fwd: x [N,C,H,W], w, bias [K] or NULL -> y [N,K,P,Q] (, pre when ep.save_pre)
+ *     P = (H + pad_top + pad_bottom - dilation (R-1) - 1) / stride + 1, rounded down
+ *   conv_bwd_data: dy, w, s or NULL -> dx [N,C,H,W] (times ep.act_grad'(s), s like dx)
+ *   conv_bwd_filter: x, dy -> dw
+ * The bias gradient is bias_bwd on dy (axis 1). */
 #ifndef DLT_CONV_H
 #define DLT_CONV_H
 

@@ -1,13 +1,12 @@
-/* fetch: the first nodes of every step. Raw samples (u8, f32 or i32) lie in an INPUT tensor, the
- * whole set (resident) or one batch (streamed); a ticket names the row of each sample of the batch.
+/* fetch: the first nodes of every step. Raw samples (u8, f32 or i32) lie in an INPUT tensor, the whole
+ * set (resident) or one batch (streamed); a ticket names the row of each sample of the batch.
  *   fetch_x: data [S, d...], ticket i32[N,4], mean f32[c], rstd f32[c] -> x f32[N, d...]
- *            x = (raw * scale - mean[k]) * rstd[k], k = (element / inner) % c; i32 data stays i32,
- * as is fetch_y: target [S, t...] i32|f32, ticket -> y [N, t...], w f32[N] (1, or 0 for padding
- * rows) Augmentation (images [C,H,W], training only): the sample is padded by `pad` zeros (raw
- * value 0) on each side and cropped back at a random offset, then flipped left-right with
- * probability 1/2, then a square of `cutout` pixels around a random centre is set to 0 after
- * normalisation (cut at the borders). Random numbers: dlt_augment_draw, keyed by (seed, epoch,
- * sample). */
+ *            x = (raw * scale - mean[k]) * rstd[k], k = (element / inner) % c; i32 data stays i32, as is
+ *   fetch_y: target [S, t...] i32|f32, ticket -> y [N, t...], w f32[N] (1, or 0 for padding rows)
+ * Augmentation (images [C,H,W], training only): the sample is padded by `pad` zeros (raw value 0)
+ * on each side and cropped back at a random offset, then flipped left-right with probability 1/2,
+ * then a square of `cutout` pixels around a random centre is set to 0 after normalisation (cut at
+ * the borders). Random numbers: dlt_augment_draw, keyed by (seed, epoch, sample). */
 #ifndef DLT_DATA_OPS_H
 #define DLT_DATA_OPS_H
 

@@ -1,5 +1,5 @@
-/* dropout: x, step -> y = keep ? x / (1 - p) : 0. The mask is recomputed, never stored: its
- * gradient is the same op on dy with the same attributes. Srivastava et al. 2014. */
+/* dropout: x, step -> y = keep ? x / (1 - p) : 0. The mask is recomputed, never stored: its gradient is
+ * the same op on dy with the same attributes. Srivastava et al. 2014. */
 #ifndef DLT_DROPOUT_H
 #define DLT_DROPOUT_H
 

@@ -1,10 +1,10 @@
 /* Elementwise ops.
  *   unary_fwd: x -> y = f(x), any shape and layout
  *   unary_bwd: dy, s -> dx = dy * f'(.), where s is x or y as dlt_unary_saves_y says
- *   binary: a, b -> c = a (op) b; shapes equal, or each dim of b equal to a's or 1 (broadcast; same
- * rank) bias_fwd: x, b[C] -> y = x + b along `axis`;  bias_bwd: dy -> db[C] = sum over all other
- * axes reduce: x -> y, sum or mean over the axes whose bit is set in `axes`, kept as size 1 cast: x
- * -> y in dtype;  copy: x -> y;  reorder: x -> y in another layout */
+ *   binary: a, b -> c = a (op) b; shapes equal, or each dim of b equal to a's or 1 (broadcast; same rank)
+ *   bias_fwd: x, b[C] -> y = x + b along `axis`;  bias_bwd: dy -> db[C] = sum over all other axes
+ *   reduce: x -> y, sum or mean over the axes whose bit is set in `axes`, kept as size 1
+ *   cast: x -> y in dtype;  copy: x -> y;  reorder: x -> y in another layout */
 #ifndef DLT_ELEMENTWISE_H
 #define DLT_ELEMENTWISE_H
 

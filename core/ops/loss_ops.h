@@ -1,16 +1,16 @@
-/* Losses are (sum, weight) pairs in f64[2]; their gradient is pre-divided by the nominal weight of
- * one update (DltStepState.sample_weight) and multiplied by loss_scale, and grad_scale corrects it
- * by the true weight. w f32[N] weighs samples; a row r of R = N * positions belongs to sample r /
- * positions. cross_entropy_fwd: logits [.., V], y i32[..], w [N], class_w f32[V] or NULL, step ->
- * loss f64[2] row weight q = w * class_w[y] (0 when y == ignore); sum += q ((1 - s) nll(y) + s
- * mean_v nll(v)) with s = smoothing: PyTorch's cross_entropy(reduction='mean') = sum / weight. With
- * class weights and smoothing the smooth part weighs class v by class_w[v] as PyTorch does: sum +=
- * w ((1 - s) class_w[y] nll(y) + s / V sum_v class_w[v] nll(v)); weight += w class_w[y].
+/* Losses are (sum, weight) pairs in f64[2]; their gradient is pre-divided by the nominal weight of one
+ * update (DltStepState.sample_weight) and multiplied by loss_scale, and grad_scale corrects it by the
+ * true weight. w f32[N] weighs samples; a row r of R = N * positions belongs to sample r / positions.
+ *   cross_entropy_fwd: logits [.., V], y i32[..], w [N], class_w f32[V] or NULL, step -> loss f64[2]
+ *     row weight q = w * class_w[y] (0 when y == ignore); sum += q ((1 - s) nll(y) + s mean_v nll(v))
+ *     with s = smoothing: PyTorch's cross_entropy(reduction='mean') = sum / weight. With class weights
+ *     and smoothing the smooth part weighs class v by class_w[v] as PyTorch does:
+ *     sum += w ((1 - s) class_w[y] nll(y) + s / V sum_v class_w[v] nll(v)); weight += w class_w[y].
  *   cross_entropy_bwd: logits, y, w, class_w, step -> dlogits
  *   cross_entropy_both: the same inputs -> loss, dlogits in one pass (made by the fuse pass)
- *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over
- * elements of w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp mse d^2, mae |d|, huber
- * (d^2/2 inside delta, delta (|d| - delta/2) outside), bce on logits */
+ *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over elements of
+ *     w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp
+ *     mse d^2, mae |d|, huber (d^2/2 inside delta, delta (|d| - delta/2) outside), bce on logits */
 #ifndef DLT_LOSS_OPS_H
 #define DLT_LOSS_OPS_H
 
@@ -40,10 +40,10 @@ DltTensor *dlt_pointwise_loss(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor
 
 /* Metrics add to accumulators `acc` (f64, mutated), so nothing is read back inside a step.
  *   metric_add: v f64[n], acc f64[n]
- *   metric_topk: logits, y, w, acc f64[2] {hits, weight}; attr k; a tie counts by lower index
- * first; rows whose label is `ignore` count nothing metric_confusion: logits, y, w, acc f64[V * V]
- * ([true][predicted]) metric_regression: p, t, w, acc f64[6]: weight, sum|d|, sum d^2, sum t, sum
- * t^2, elements */
+ *   metric_topk: logits, y, w, acc f64[2] {hits, weight}; attr k; a tie counts by lower index first;
+ *     rows whose label is `ignore` count nothing
+ *   metric_confusion: logits, y, w, acc f64[V * V] ([true][predicted])
+ *   metric_regression: p, t, w, acc f64[6]: weight, sum|d|, sum d^2, sum t, sum t^2, elements */
 typedef struct DltMetricTopk {
     int32_t k, ignore;
 } DltMetricTopk;

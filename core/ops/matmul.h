@@ -28,8 +28,7 @@ typedef struct DltGemm {
 DltGemm dlt_matmul_gemm(const DltNode *n);
 
 DltTensor *dlt_matmul(DltBuild *b, DltTensor *a, DltTensor *c, bool ta, bool tb);
-/* y[.., units] = x[.., C] w[units, C]^T + bias; makes parameters "<name>.weight" and "<name>.bias".
- */
+/* y[.., units] = x[.., C] w[units, C]^T + bias; makes parameters "<name>.weight" and "<name>.bias". */
 DltTensor *dlt_linear(DltBuild *b, const char *name, DltTensor *x, int64_t units, bool bias);
 
 #endif

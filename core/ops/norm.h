@@ -1,16 +1,16 @@
 /* Normalisations.
  *   batch_norm_fwd: x [N,C,..], w, b, run_mean, run_var [C] (both mutated), res like x or NULL
- *     -> y, mean [C], rstd [C].  Statistics over all but axis 1; biased variance normalises,
- * unbiased goes into run_var; run = (1 - momentum) run + momentum batch (PyTorch's rule). y =
- * act((x - mean) rstd w + b + res). Ioffe & Szegedy 2015. batch_norm_bwd: dy, x, w, mean, rstd, y
- * (relu only) -> dx, dw, db, dres (when res) batch_norm_infer: x, w, b, mean, var, res or NULL -> y
- *   layer_norm_fwd: x [.., C], w, b [C], res or NULL -> y, mean [rows], rstd [rows], sum (x + res,
- * when res: then sum is what is normalised).  layer_norm_bwd: dy, sum-or-x, w, mean, rstd, dsum or
- * NULL
+ *     -> y, mean [C], rstd [C].  Statistics over all but axis 1; biased variance normalises, unbiased
+ *     goes into run_var; run = (1 - momentum) run + momentum batch (PyTorch's rule). y = act((x - mean)
+ *     rstd w + b + res). Ioffe & Szegedy 2015.
+ *   batch_norm_bwd: dy, x, w, mean, rstd, y (relu only) -> dx, dw, db, dres (when res)
+ *   batch_norm_infer: x, w, b, mean, var, res or NULL -> y
+ *   layer_norm_fwd: x [.., C], w, b [C], res or NULL -> y, mean [rows], rstd [rows], sum (x + res, when
+ *     res: then sum is what is normalised).  layer_norm_bwd: dy, sum-or-x, w, mean, rstd, dsum or NULL
  *     -> dx (+ dsum), dw, db.  Ba et al. 2016.
  *   rms_norm_fwd: x, w, res -> y, rstd, sum.  rms_norm_bwd: dy, x, w, rstd, dsum -> dx, dw.
- *   group_norm_fwd: x [N,C,..], w, b -> y, mean [N,G], rstd [N,G].  group_norm_bwd:
- * dy,x,w,mean,rstd -> dx,dw,db. softmax_fwd: x -> y over the last axis;  softmax_bwd: dy, y -> dx
+ *   group_norm_fwd: x [N,C,..], w, b -> y, mean [N,G], rstd [N,G].  group_norm_bwd: dy,x,w,mean,rstd -> dx,dw,db.
+ *   softmax_fwd: x -> y over the last axis;  softmax_bwd: dy, y -> dx
  * mean and rstd are f32 whatever the type of x. */
 #ifndef DLT_NORM_H
 #define DLT_NORM_H

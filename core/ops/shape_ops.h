@@ -3,8 +3,8 @@
  *   concat: up to 8 inputs -> y along axis;  slice: x -> y = x[begin, begin + size) along axis
  *   slice_bwd: dy -> dx, zero outside (full = size of x along the axis)
  *   transpose: x -> y, y.dim[i] = x.dim[perm[i]]
- *   embedding_fwd: ids i32[..], w [V, D] -> y [.., D];  embedding_bwd: dy, ids -> dw [V, D], in a
- * fixed order of additions */
+ *   embedding_fwd: ids i32[..], w [V, D] -> y [.., D];  embedding_bwd: dy, ids -> dw [V, D], in a fixed
+ *     order of additions */
 #ifndef DLT_SHAPE_OPS_H
 #define DLT_SHAPE_OPS_H
 

@@ -1,22 +1,23 @@
 /* Updates work on whole slabs: all parameters of one group lie in one flat tensor, so one node (one
  * kernel) updates them all. coef f32[DLT_COEF] comes from grad_scale:
- *   accumulate: sum [n] (mutated), g [n], step: sum = (step.micro == 0) ? g : sum + g
+ *   accumulate: sum [n] (mutated), g [n] (f32, or f64 for losses), step: sum = (step.micro == 0) ? g : sum + g
  *   sum_squares: g [n] -> f64[1], summed in a fixed order
  *   grad_scale: loss f64[2] or its accumulated form, sumsq f64[1] or NULL, step -> coef:
  *     coef[SCALE] = sample_weight / (loss[1] * loss_scale) (0 when loss[1] is 0), times
- *     min(1, clip / norm) when clip > 0;  coef[NORM] = norm of the true mean gradient before
- * clipping (0 without sumsq); coef[SKIP] = 1 when loss or norm is not finite, else 0 X_update: w
- * (mutated), g, coef, step, states (mutated); nothing happens when coef[SKIP] != 0. g' = g *
- * coef[SCALE]; lr = step.lr * lr_factor sgd:     g' += wd w; buf = momentum buf + (1 - dampening)
- * g' (buf = g' at update 1); d = nesterov ? g' + momentum buf : buf; w -= lr d           (PyTorch
- * SGD) adam:    decoupled: w -= lr wd w, else g' += wd w; m, v moments; mhat = m/(1-b1^t); vhat
- * likewise; w -= lr mhat / (sqrt(vhat) + eps)                            (Adam, AdamW; amsgrad no)
- *   rmsprop: g' += wd w; sq = alpha sq + (1-alpha) g'^2; avg = sqrt(sq) + eps (centered: sqrt(sq -
- * ga^2)); momentum > 0: buf = momentum buf + g'/avg; w -= lr buf; else w -= lr g'/avg adagrad: g'
- * += wd w; s += g'^2; clr = lr / (1 + (t-1) lr_decay); w -= clr g' / (sqrt(s) + eps) lion:    w -=
- * lr wd w; w -= lr sign(b1 m + (1-b1) g'); m = b2 m + (1-b2) g'   (Chen et al. 2023) ema:     e
- * (mutated), w, coef, step: e = d e + (1 - d) w with d = min(decay, (1 + t) / (10 + t)) when warm
- */
+ *     min(1, clip / norm) when clip > 0;  coef[NORM] = norm of the true mean gradient before clipping (0
+ *     without sumsq); coef[SKIP] = 1 when loss or norm is not finite, else 0
+ *   X_update: w (mutated), g, coef, step, states (mutated); nothing happens when coef[SKIP] != 0.
+ *     g' = g * coef[SCALE]; lr = step.lr * lr_factor
+ *   sgd:     g' += wd w; buf = momentum buf + (1 - dampening) g' (buf = g' at update 1);
+ *            d = nesterov ? g' + momentum buf : buf; w -= lr d           (PyTorch SGD)
+ *   adam:    decoupled: w -= lr wd w, else g' += wd w; m, v moments; mhat = m/(1-b1^t); vhat likewise;
+ *            w -= lr mhat / (sqrt(vhat) + eps)                            (Adam, AdamW; amsgrad no)
+ *   rmsprop: g' += wd w; sq = alpha sq + (1-alpha) g'^2; avg = sqrt(sq) + eps (centered: sqrt(sq - ga^2));
+ *            momentum > 0: buf = momentum buf + g'/avg; w -= lr buf; else w -= lr g'/avg
+ *   adagrad: g' += wd w; s += g'^2; clr = lr / (1 + (t-1) lr_decay); w -= clr g' / (sqrt(s) + eps)
+ *   lion:    w -= lr wd w; w -= lr sign(b1 m + (1-b1) g'); m = b2 m + (1-b2) g'   (Chen et al. 2023)
+ *   ema:     e (mutated), w, coef, step: e = d e + (1 - d) w; d = 0 at update 1 (the average starts as w),
+ *            then decay, or min(decay, (1 + t) / (10 + t)) when warm */
 #ifndef DLT_UPDATE_OPS_H
 #define DLT_UPDATE_OPS_H
 
@@ -28,8 +29,8 @@ typedef struct DltGradScale {
     float clip; /* global norm; 0: off */
 } DltGradScale;
 
-/* One struct for all update ops; each reads its own members. in: w, g, coef, step, s1, s2, s3; when
- * `low` is used, in[7] is the compute-precision copy of w (mutated: w rounded), else NULL. */
+/* One struct for all update ops; each reads its own members. in: w, g, coef, step, s1, s2, s3; when `low`
+ * is used, in[7] is the compute-precision copy of w (mutated: w rounded), else NULL. */
 typedef struct DltUpdate {
     double lr_factor, weight_decay;
     double momentum, dampening; /* sgd, rmsprop */

@@ -1,0 +1,203 @@
+/* Lays parameters, gradients and optimizer states into slabs and adds the update nodes. A slab is one flat
+ * tensor a group; the named tensors become views of it, so that one kernel updates a whole group and
+ * checkpoints still see every tensor under its name. */
+#include "passes/passes.h"
+
+#include "ops/elementwise.h"
+
+#include <fnmatch.h>
+
+enum { ALIGN = 64 }; /* elements: 256 bytes of f32, the strictest backend alignment */
+
+typedef struct Layout {
+    DltBuild *b;
+    const DltUpdateConfig *c;
+    DltTensor **grad;
+    int n_param, n_group;               /* groups without the base, which is number n_group */
+    DltTensor **param;                  /* trainable, in graph order */
+    int *group;                         /* of each parameter */
+    int64_t *offset;                    /* in its group's slab */
+    int64_t *group_size, *group_offset; /* [n_group + 1]; offset in the gradient slab */
+    int64_t total;
+    DltTensor *grad_slab, *grad_sum, *loss;
+} Layout;
+
+static int find_group(const DltUpdateConfig *c, const char *name, bool *used)
+{
+    for (int i = 0; i < c->n_group; i++)
+        for (int k = 0; c->group[i].match[k]; k++)
+            if (fnmatch(c->group[i].match[k], name, 0) == 0) {
+                if (used) used[i] = true;
+                return i;
+            }
+    return c->n_group;
+}
+
+DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err)
+{
+    bool *used = DLT_NEW_ARRAY(g->arena, c->n_group + 1, bool);
+    for (int i = 0; i < g->n_tensor; i++) {
+        DltTensor *t = g->tensor[i];
+        if (t->role != DLT_PARAM) continue;
+        int k = find_group(c, t->name, used);
+        if (k < c->n_group && c->group[k].freeze) t->trainable = false;
+    }
+    DltStatus status = DLT_OK;
+    for (int i = 0; i < c->n_group; i++)
+        if (!used[i])
+            status = dlt_err_at(
+                err, DLT_E_CONFIG, c->group[i].at,
+                "the pattern '%s' matches no parameter (or only ones that an earlier group took)",
+                c->group[i].match[0]);
+    return status;
+}
+
+static int64_t padded(const DltTensor *t)
+{
+    return (dlt_shape_count(&t->shape) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void measure(Layout *l)
+{
+    DltGraph *g = l->b->graph;
+    l->param = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, DltTensor *);
+    l->group = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int);
+    l->offset = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int64_t);
+    l->n_group = l->c->n_group;
+    l->group_size = DLT_NEW_ARRAY(g->arena, l->n_group + 1, int64_t);
+    l->group_offset = DLT_NEW_ARRAY(g->arena, l->n_group + 1, int64_t);
+    for (int i = 0; i < g->n_tensor; i++) {
+        DltTensor *t = g->tensor[i];
+        if (t->role != DLT_PARAM || !t->trainable || t->view_of) continue;
+        int k = find_group(l->c, t->name, NULL);
+        l->param[l->n_param] = t;
+        l->group[l->n_param] = k;
+        l->offset[l->n_param++] = l->group_size[k];
+        l->group_size[k] += padded(t);
+    }
+    for (int k = 0; k <= l->n_group; k++) {
+        l->group_offset[k] = l->total;
+        l->total += l->group_size[k];
+    }
+}
+
+static DltTensor *slab(Layout *l, const char *name, int group, int64_t size, DltRole role)
+{
+    DltGraph *g = l->b->graph;
+    DltShape shape = dlt_shape1(size);
+    const char *full = group < 0 ? dlt_arena_printf(g->arena, "slab/%s", name)
+                                 : dlt_arena_printf(g->arena, "slab/%s.%d", name, group);
+    return dlt_graph_tensor(g, full, &shape, DLT_F32, role);
+}
+
+/* Gradient tensors must own their place: a view, a shared tensor or an input is copied first. */
+static void place_gradients(Layout *l)
+{
+    DltGraph *g = l->b->graph;
+    bool *taken = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, bool);
+    int n_before = g->n_tensor;
+    for (int i = 0; i < l->n_param; i++) {
+        DltTensor *d = l->grad[l->param[i]->id];
+        if (!d) continue;
+        bool own = d->role == DLT_TEMP && !d->view_of && d->id < n_before && !taken[d->id] &&
+                   d->dtype == DLT_F32;
+        if (own)
+            taken[d->id] = true;
+        else
+            d = dlt_copy(l->b, d);
+        if (d->id < 0) return;
+        dlt_graph_make_view(d, l->grad_slab, l->group_offset[l->group[i]] + l->offset[i]);
+    }
+}
+
+/* After parameters and gradients have moved into slabs, views of them refer to the slab itself. */
+static void reroot_views(DltGraph *g)
+{
+    for (int i = 0; i < g->n_tensor; i++) {
+        DltTensor *t = g->tensor[i];
+        if (!t->view_of || !t->view_of->view_of) continue;
+        t->view_offset += t->view_of->view_offset;
+        t->view_of = t->view_of->view_of;
+        t->role = t->view_of->role;
+    }
+}
+
+/* Views "<prefix><param>" over a state slab, so that checkpoints and evaluation find them by name. */
+static void name_views(Layout *l, int group, DltTensor *base, const char *prefix)
+{
+    DltGraph *g = l->b->graph;
+    for (int i = 0; i < l->n_param; i++) {
+        if (l->group[i] != group) continue;
+        const char *name = dlt_arena_printf(g->arena, "%s%s", prefix, l->param[i]->name);
+        dlt_graph_view(g, name, &l->param[i]->shape, base, l->offset[i])->saved = true;
+    }
+}
+
+static void add_group(Layout *l, int k, DltTensor *coef)
+{
+    DltGraph *g = l->b->graph;
+    const DltUpdateConfig *c = l->c;
+    bool base = k == l->n_group;
+    DltShape size = dlt_shape1(l->group_size[k]);
+    DltTensor *grads = l->grad_sum ? l->grad_sum : l->grad_slab;
+    DltSlab s = {.coef = coef, .step = l->b->step};
+    s.lr_factor = base ? 1.0 : c->group[k].lr_factor;
+    s.weight_decay = base ? c->weight_decay : c->group[k].weight_decay;
+    s.g = dlt_graph_view(g, dlt_arena_printf(g->arena, "slab/group_grad.%d", k), &size, grads,
+                         l->group_offset[k]);
+    s.w = slab(l, "weight", k, l->group_size[k], DLT_PARAM);
+    for (int i = 0; i < l->n_param; i++)
+        if (l->group[i] == k) dlt_graph_make_view(l->param[i], s.w, l->offset[i]);
+    for (int i = 0; i < c->optim->n_state(c->opts); i++) {
+        const char *name = c->optim->state_name[i];
+        s.state[i] = slab(l, name, k, l->group_size[k], DLT_STATE);
+        name_views(l, k, s.state[i], dlt_arena_printf(g->arena, "optimizer/%s/", name));
+    }
+    c->optim->build(l->b, c->opts, &s);
+    if (c->ema <= 0) return;
+    DltTensor *e = slab(l, "ema", k, l->group_size[k], DLT_STATE);
+    DltUpdate attr = {.decay = c->ema, .warm = true};
+    name_views(l, k, e, "ema/");
+    (void)dlt_build_node(l->b, DLT_OP_ema_update, &attr,
+                         (DltTensor *const[]){e, s.w, coef, l->b->step}, 4);
+}
+
+/* Sums gradients and loss over micro batches. */
+static void add_accumulation(Layout *l)
+{
+    DltBuild *b = l->b;
+    DltShape two = dlt_shape1(2);
+    l->grad_sum = slab(l, "grad_sum", -1, l->total, DLT_GRAD);
+    DltTensor *sum = dlt_graph_tensor(b->graph, "slab/loss_sum", &two, DLT_F64, DLT_GRAD);
+    (void)dlt_build_node(b, DLT_OP_accumulate, NULL,
+                         (DltTensor *const[]){l->grad_sum, l->grad_slab, b->step}, 3);
+    (void)dlt_build_node(b, DLT_OP_accumulate, NULL, (DltTensor *const[]){sum, l->loss, b->step},
+                         3);
+    l->loss = sum;
+}
+
+DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **grad, DltErr *err)
+{
+    (void)err;
+    Layout l = {.b = b, .c = c, .grad = grad, .loss = b->graph->loss};
+    const char *old = b->scope;
+    b->at = DLT_NO_MARK;
+    b->scope = "update";
+    measure(&l);
+    l.grad_slab = slab(&l, "grad", -1, l.total, DLT_GRAD);
+    place_gradients(&l);
+    if (c->n_micro > 1) add_accumulation(&l);
+    b->phase = DLT_PHASE_UPDATE;
+    DltTensor *grads = l.grad_sum ? l.grad_sum : l.grad_slab;
+    DltTensor *sumsq = dlt_build_op(b, DLT_OP_sum_squares, NULL, &grads, 1);
+    DltGradScale clip = {(float)c->clip};
+    DltTensor *coef =
+        dlt_build_op(b, DLT_OP_grad_scale, &clip, (DltTensor *const[]){l.loss, sumsq, b->step}, 3);
+    coef->name = "update.coef";
+    for (int k = 0; k <= l.n_group && b->status == DLT_OK; k++)
+        if (l.group_size[k] > 0) add_group(&l, k, coef);
+    reroot_views(b->graph);
+    b->phase = DLT_PHASE_BATCH;
+    b->scope = old;
+    return b->status;
+}
