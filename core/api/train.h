@@ -27,17 +27,20 @@ typedef struct DltOptimDef {
 extern const DltOptimDef *const dlt_optims[];
 const DltOptimDef *dlt_optim_find(const char *name);
 
-/* One piece of a schedule: a pure function of the position. rate(opts, base, start, i, n): base is
- * the optimizer's lr, start the rate where the piece before ended (base for the first, 0 for
- * warmup), i the update inside the piece counted from 0, n its length in updates (>= 1). The piece
- * covers [0, n); the rate at i = n is what the next piece starts from. */
+/* One piece of a schedule: a pure function of the position. rate(opts, base, start, before, i, n):
+ * base is the optimizer's lr, start the rate where the piece before ended (base for the first, 0
+ * for warmup), before the updates of all pieces before it, i the update inside the piece counted
+ * from 0, n its length in updates (>= 1). The piece covers [0, n); the rate at i = n is what the
+ * next piece starts from. Every DltSpan of the options is in DLT_U_STEPS by then: the spec converts
+ * epochs, tokens and percent. */
 typedef struct DltScheduleDef {
     const char *name, *help;
     const DltField *fields; /* row `span` (DltSpan) is the main argument where the piece has one */
     size_t opt_size, span_offset;
     bool starts_at_zero; /* warmup */
     DltStatus (*check)(const DltOpts *o, DltErr *err);
-    double (*rate)(const void *opts, double base, double start, int64_t i, int64_t n);
+    double (*rate)(const void *opts, double base, double start, int64_t before, int64_t i,
+                   int64_t n);
 } DltScheduleDef;
 extern const DltScheduleDef *const dlt_schedules[];
 const DltScheduleDef *dlt_schedule_find(const char *name);
@@ -62,7 +65,7 @@ typedef struct DltLossDef {
     const DltField *fields;
     size_t opt_size;
     DltTargetKind target;
-    const char *const *metrics; /* default metric names, NULL-terminated */
+    const char *const *metrics; /* metrics that fit besides `loss`, NULL-terminated */
     DltStatus (*check)(const DltOpts *o, DltErr *err);
     DltTensor *(*build)(DltBuild *b, const DltOpts *o, DltTensor *out, DltTensor *y, DltTensor *w);
     /* output activation that `predict` applies: "softmax", "sigmoid" or NULL */
