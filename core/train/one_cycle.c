@@ -13,7 +13,7 @@ enum { ANNEAL_COSINE, ANNEAL_LINEAR };
 static const DltEnum anneals[] = {
     {"cosine", ANNEAL_COSINE},
     {"linear", ANNEAL_LINEAR},
-    {NULL,     0            },
+    {NULL, 0},
 };
 static double (*const mixes[])(double a, double b, double t) = {
     [ANNEAL_COSINE] = dlt_mix_cosine,

@@ -13,7 +13,7 @@
 #define LOSS(name) extern const DltLossDef dlt_loss_##name;
 #include "train/losses.def"
 #undef LOSS
-#define METRIC(name) extern const DltMetricDef dlt_metric_##name;
+#define METRIC(name) extern const DltMetricDef dlt_metric_def_##name;
 #include "train/metrics.def"
 #undef METRIC
 
@@ -36,7 +36,7 @@ const DltLossDef *const dlt_losses[] = {
     NULL,
 };
 const DltMetricDef *const dlt_metrics[] = {
-#define METRIC(name) &dlt_metric_##name,
+#define METRIC(name) &dlt_metric_def_##name,
 #include "train/metrics.def"
 #undef METRIC
     NULL,
