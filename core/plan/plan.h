@@ -16,7 +16,8 @@ typedef struct DltStep {
     const DltKernel *kernel; /* NULL for views */
     void *state;
     size_t work_bytes;
-    int lane, wait_for; /* lane whose work so far must be finished first, -1: none */
+    int lane;
+    uint32_t wait; /* bit l: the work so far on lane l must be finished first */
 } DltStep;
 typedef struct DltPlan {
     const DltGraph *graph;
@@ -35,7 +36,7 @@ typedef struct DltPlan {
 typedef struct DltPlanOptions {
     const char
         *force_kernel; /* tests: substring a kernel's name must have where the list offers one */
-    bool mean;         /* tests: no slot sharing shortcuts beyond what is proven, poison on */
+    bool mean;         /* tests: no result takes its input's memory */
 } DltPlanOptions;
 
 /* Selects kernels (an op that no kernel accepts is CONFIG with every refusal's reason), computes
