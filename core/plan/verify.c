@@ -45,11 +45,11 @@ static DltStatus check_slot(const Replay *r, const DltTensor *t)
     if (s->bytes != (size_t)dlt_tensor_bytes(t)) what = "its slot has another size";
     if (s->region != (int)base_of(t)->role) what = "its slot lies in another region";
     if (base_of(t) == t && s->offset % r->plan->backend->align != 0) what = "its slot is unaligned";
-    if (base_of(t) != t && s->offset != offset) what = "its slot is not where its base says";
     if (s->offset < b->offset || s->offset + s->bytes > b->offset + b->bytes)
         what = "it reaches out of its base";
     if (s->offset + s->bytes > r->plan->region_bytes[s->region])
         what = "it reaches out of its region";
+    if (base_of(t) != t && s->offset != offset) what = "its slot is not where its base says";
     if (what == NULL) return DLT_OK;
     return dlt_err(r->err, DLT_E_BUG, "plan: tensor %s: %s", t->name, what);
 }
