@@ -42,14 +42,19 @@ static DltStatus check_slot(const Replay *r, const DltTensor *t)
     const DltSlot *s = &r->plan->slot[t->id], *b = &r->plan->slot[base_of(t)->id];
     size_t offset = b->offset + (size_t)t->view_offset * dlt_dtype_bytes(t->dtype);
     const char *what = NULL;
-    if (s->bytes != (size_t)dlt_tensor_bytes(t)) what = "its slot has another size";
-    if (s->region != (int)base_of(t)->role) what = "its slot lies in another region";
-    if (base_of(t) == t && s->offset % r->plan->backend->align != 0) what = "its slot is unaligned";
-    if (s->offset < b->offset || s->offset + s->bytes > b->offset + b->bytes)
+    if (s->bytes != (size_t)dlt_tensor_bytes(t)) {
+        what = "its slot has another size";
+    } else if (s->region != (int)base_of(t)->role) {
+        what = "its slot lies in another region";
+    } else if (base_of(t) == t && s->offset % r->plan->backend->align != 0) {
+        what = "its slot is unaligned";
+    } else if (base_of(t) != t && s->offset != offset) {
+        what = "its slot is not where its base says";
+    } else if (s->offset < b->offset || s->offset + s->bytes > b->offset + b->bytes) {
         what = "it reaches out of its base";
-    if (s->offset + s->bytes > r->plan->region_bytes[s->region])
+    } else if (s->offset + s->bytes > r->plan->region_bytes[s->region]) {
         what = "it reaches out of its region";
-    if (base_of(t) != t && s->offset != offset) what = "its slot is not where its base says";
+    }
     if (what == NULL) return DLT_OK;
     return dlt_err(r->err, DLT_E_BUG, "plan: tensor %s: %s", t->name, what);
 }
