@@ -47,11 +47,14 @@ typedef struct DltPrecision {
 DltStatus dlt_pass_layout(DltGraph *g, const DltDeviceInfo *info, DltErr *err) DLT_CHECKED;
 DltStatus dlt_pass_legalize(DltGraph *g, const DltPrecision *p, DltErr *err) DLT_CHECKED;
 
-/* Rule table {name, help, pattern, guard, replacement}; `off` names rules not to use. */
+/* Rule table {name, help, root op, replacement}; `off` names rules not to use. A rule looks at a node of
+ * its root kind and its neighbours through readers, and edits the graph; removed nodes become NULL until
+ * the pass ends. */
+typedef struct DltFuse DltFuse;
 typedef struct DltFuseRule {
     const char *name, *help;
-    /* Tries the rule with node i as its root; true when the graph changed. */
-    bool (*apply)(DltGraph *g, int i, const int *uses);
+    int root;                              /* op kind at which the rule is tried */
+    bool (*apply)(DltFuse *f, DltNode *n); /* true when the graph changed */
 } DltFuseRule;
 extern const DltFuseRule dlt_fuse_rules[]; /* ends with a NULL name */
 DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err) DLT_CHECKED;

@@ -1,0 +1,120 @@
+/* Fusion: a table of rules over the whole-step graph, tried one after the other at every node. Each rule
+ * can be switched off by name, and is tested both ways. */
+#include "passes/fuse.h"
+
+int dlt_fuse_readers(const DltFuse *f, const DltTensor *t)
+{
+    return f->n_reader[t->id];
+}
+
+DltNode *dlt_fuse_reader(const DltFuse *f, const DltTensor *t, int kind)
+{
+    DltNode *found = NULL;
+    int n = f->n_reader[t->id];
+    for (int i = 0; i < n && i < DLT_MAX_READERS; i++) {
+        if (f->reader[t->id][i]->kind != kind) continue;
+        if (found) return NULL;
+        found = f->reader[t->id][i];
+    }
+    return found;
+}
+
+bool dlt_fuse_is_inner(const DltFuse *f, const DltTensor *t)
+{
+    return t->role == DLT_TEMP && !t->view_of && t != f->g->loss && t != f->g->output;
+}
+
+static void add_reader(DltFuse *f, const DltTensor *t, DltNode *n)
+{
+    int k = f->n_reader[t->id]++;
+    if (k < DLT_MAX_READERS) f->reader[t->id][k] = n;
+}
+
+/* With more readers than the table holds, the tensor is never inner to a rule, so order does not matter. */
+static void drop_reader(DltFuse *f, const DltTensor *t, const DltNode *n)
+{
+    int count = --f->n_reader[t->id], last = count < DLT_MAX_READERS ? count : DLT_MAX_READERS - 1;
+    for (int i = 0; i <= last; i++)
+        if (f->reader[t->id][i] == n) {
+            f->reader[t->id][i] = f->reader[t->id][last];
+            return;
+        }
+}
+
+void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t)
+{
+    if (n->in[i]) drop_reader(f, n->in[i], n);
+    n->in[i] = t;
+    if (t) add_reader(f, t, n);
+}
+
+void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t)
+{
+    (void)f;
+    n->out[i] = t;
+    if (t) t->producer = n;
+}
+
+void *dlt_fuse_edit(DltFuse *f, DltNode *n)
+{
+    void *copy = dlt_arena_new_bytes(f->g->arena, 1, n->op->attr_size);
+    memcpy(copy, n->attr, n->op->attr_size);
+    n->attr = copy;
+    return copy;
+}
+
+void dlt_fuse_remove(DltFuse *f, DltNode *n)
+{
+    for (int k = 0; k < DLT_MAX_IN; k++)
+        if (n->in[k]) dlt_fuse_set_in(f, n, k, NULL);
+    f->g->node[n->lane] = NULL;
+}
+
+void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to)
+{
+    int place = to->lane;
+    dlt_fuse_remove(f, to);
+    f->g->node[n->lane] = NULL;
+    f->g->node[place] = n;
+    n->lane = place;
+}
+
+static void count_readers(DltFuse *f)
+{
+    DltGraph *g = f->g;
+    f->n_reader = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int);
+    f->reader = dlt_arena_new_bytes(g->arena, (size_t)g->n_tensor + 1, sizeof *f->reader);
+    for (int i = 0; i < g->n_node; i++) {
+        g->node[i]->lane = i; /* its place, while the pass runs */
+        for (int k = 0; k < DLT_MAX_IN; k++)
+            if (g->node[i]->in[k]) add_reader(f, g->node[i]->in[k], g->node[i]);
+    }
+}
+
+static bool is_off(const char *name, const char *const *off)
+{
+    for (int i = 0; off && off[i]; i++)
+        if (strcmp(off[i], name) == 0) return true;
+    return false;
+}
+
+DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err)
+{
+    (void)err;
+    DltFuse f = {.g = g};
+    count_readers(&f);
+    for (const DltFuseRule *r = dlt_fuse_rules; r->name; r++) {
+        if (is_off(r->name, off)) continue;
+        /* each application removes a node, so repeating at one place ends */
+        for (int i = 0; i < g->n_node; i++)
+            while (g->node[i] && g->node[i]->kind == r->root && r->apply(&f, g->node[i]))
+                continue;
+    }
+    int n = 0;
+    for (int i = 0; i < g->n_node; i++)
+        if (g->node[i]) g->node[n++] = g->node[i];
+    g->n_node = n;
+    for (int i = 0; i < n; i++)
+        g->node[i]->lane = 0;
+    return DLT_OK;
+}

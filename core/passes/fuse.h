@@ -1,0 +1,31 @@
+/* What fusion rules see of the graph: who reads a tensor, and the edits they may make. */
+#ifndef DLT_FUSE_H
+#define DLT_FUSE_H
+
+#include "passes/passes.h"
+
+enum { DLT_MAX_READERS = 6 };
+
+struct DltFuse {
+    DltGraph *g;
+    int *n_reader;                       /* [tensor id] */
+    DltNode *(*reader)[DLT_MAX_READERS]; /* [tensor id], the first few, unordered */
+};
+
+/* Number of node inputs that read t. */
+int dlt_fuse_readers(const DltFuse *f, const DltTensor *t);
+/* The one reader of this kind, NULL when there is none or several. */
+DltNode *dlt_fuse_reader(const DltFuse *f, const DltTensor *t, int kind);
+/* t is a plain temporary that nobody but its readers needs: it may disappear. */
+bool dlt_fuse_is_inner(const DltFuse *f, const DltTensor *t);
+/* Sets an input or output and keeps the tables right. */
+void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t);
+void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t);
+/* Gives n new attributes (a copy that the caller may change). */
+void *dlt_fuse_edit(DltFuse *f, DltNode *n);
+/* Takes a node out; its outputs must have found another producer or no reader. */
+void dlt_fuse_remove(DltFuse *f, DltNode *n);
+/* Moves n to the place of `to`, which leaves the graph. */
+void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to);
+
+#endif
