@@ -52,15 +52,15 @@ SMALL_FLOAT(f8e5m2, uint8_t)
 #undef SMALL_FLOAT
 
 static const Converter converters[DLT_N_DTYPE] = {
-    [DLT_F32] = {read_real,   write_real  },
-    [DLT_BF16] = {read_bf16,   write_bf16  },
-    [DLT_F16] = {read_f16,    write_f16   },
+    [DLT_F32] = {read_real, write_real},
+    [DLT_BF16] = {read_bf16, write_bf16},
+    [DLT_F16] = {read_f16, write_f16},
     [DLT_F8E4M3] = {read_f8e4m3, write_f8e4m3},
     [DLT_F8E5M2] = {read_f8e5m2, write_f8e5m2},
-    [DLT_F64] = {read_f64,    write_f64   },
-    [DLT_I32] = {read_i32,    write_i32   },
-    [DLT_I64] = {read_i64,    write_i64   },
-    [DLT_U8] = {read_u8,     write_u8    },
+    [DLT_F64] = {read_f64, write_f64},
+    [DLT_I32] = {read_i32, write_i32},
+    [DLT_I64] = {read_i64, write_i64},
+    [DLT_U8] = {read_u8, write_u8},
 };
 
 static void real_to_bf16(const DltReal *x, uint16_t *y, int64_t n)

@@ -191,11 +191,9 @@ static void filter_finish(const DltProduct *g, int64_t i, int64_t row, int64_t c
 static DltStatus forward(const DltCall *call, DltTile tile)
 {
     DltConvSizes z = dlt_conv_fwd_sizes(call->node);
-    ConvProduct p = {
-        {z.n * z.groups, z.kg, z.p * z.q, z.cg * z.r * z.s, tile, forward_batch, forward_finish,
-         call},
-        z
-    };
+    ConvProduct p = {{z.n * z.groups, z.kg, z.p * z.q, z.cg * z.r * z.s, tile, forward_batch,
+                      forward_finish, call},
+                     z};
     dlt_product_run(&p.g);
     return DLT_OK;
 }
@@ -205,8 +203,7 @@ static DltStatus data(const DltCall *call, DltTile tile)
     DltConvSizes z = dlt_conv_data_sizes(call->node);
     ConvProduct p = {
         {z.n * z.groups, z.cg, z.h * z.w, z.kg * z.r * z.s, tile, data_batch, data_finish, call},
-        z
-    };
+        z};
     dlt_product_run(&p.g);
     return DLT_OK;
 }
@@ -214,11 +211,9 @@ static DltStatus data(const DltCall *call, DltTile tile)
 static DltStatus filter(const DltCall *call, DltTile tile)
 {
     DltConvSizes z = dlt_conv_filter_sizes(call->node);
-    ConvProduct p = {
-        {z.groups, z.kg, z.cg * z.r * z.s, z.n * z.p * z.q, tile, filter_batch, filter_finish,
-         call},
-        z
-    };
+    ConvProduct p = {{z.groups, z.kg, z.cg * z.r * z.s, z.n * z.p * z.q, tile, filter_batch,
+                      filter_finish, call},
+                     z};
     dlt_product_run(&p.g);
     return DLT_OK;
 }
@@ -263,12 +258,12 @@ static DltStatus filter_simd(const DltCall *call, DltErr *err)
 }
 
 const DltKernel dlt_cpu_conv_blocked[3] = {
-    {.name = "conv_fwd.cpu.blocked",        .launch = forward_blocked},
-    {.name = "conv_bwd_data.cpu.blocked",   .launch = data_blocked   },
-    {.name = "conv_bwd_filter.cpu.blocked", .launch = filter_blocked },
+    {.name = "conv_fwd.cpu.blocked", .launch = forward_blocked},
+    {.name = "conv_bwd_data.cpu.blocked", .launch = data_blocked},
+    {.name = "conv_bwd_filter.cpu.blocked", .launch = filter_blocked},
 };
 const DltKernel dlt_cpu_conv_simd[3] = {
-    {.name = "conv_fwd.cpu.simd",        .accepts = dlt_tile_accepts, .launch = forward_simd},
-    {.name = "conv_bwd_data.cpu.simd",   .accepts = dlt_tile_accepts, .launch = data_simd   },
-    {.name = "conv_bwd_filter.cpu.simd", .accepts = dlt_tile_accepts, .launch = filter_simd },
+    {.name = "conv_fwd.cpu.simd", .accepts = dlt_tile_accepts, .launch = forward_simd},
+    {.name = "conv_bwd_data.cpu.simd", .accepts = dlt_tile_accepts, .launch = data_simd},
+    {.name = "conv_bwd_filter.cpu.simd", .accepts = dlt_tile_accepts, .launch = filter_simd},
 };

@@ -13,9 +13,9 @@ static Order order_of(DltLayout layout, const DltShape *s)
 {
     int64_t c = s->dim[1], h = s->dim[2], w = s->dim[3];
     const Order orders[] = {
-        [DLT_PLAIN] = {c * h * w, h * w,      w,      1,  0},
-        [DLT_NHWC] = {c * h * w, 1,          w * c,  c,  0},
-        [DLT_NCHW8C] = {c * h * w, 8 * h * w,  8 * w,  8,  3},
+        [DLT_PLAIN] = {c * h * w, h * w, w, 1, 0},
+        [DLT_NHWC] = {c * h * w, 1, w * c, c, 0},
+        [DLT_NCHW8C] = {c * h * w, 8 * h * w, 8 * w, 8, 3},
         [DLT_NCHW16C] = {c * h * w, 16 * h * w, 16 * w, 16, 4},
     };
     return orders[layout];
