@@ -263,7 +263,7 @@ static DltStatus infer_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, Dlt
 /* All f32; the tensors of x's shape in one layout, PLAIN or NHWC. */
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
-    const DltTensor *x = n->in[n->kind == DLT_OP_batch_norm_bwd];
+    const DltTensor *x = n->out[0]; /* y or dx */
     (void)dev;
     for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
         const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];

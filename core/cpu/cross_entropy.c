@@ -1,0 +1,162 @@
+/* Cross entropy with label smoothing, class weights and an ignored label, forward, backward and
+ * both at once: one function handles a row, the three kernels differ in what they ask of it.
+ * A row's probability mass is spread as a on its label and u[v] on every class v:
+ *   loss = a nll(y) + sum_v u[v] nll(v),  dlogits[v] = (a + sum u) p[v] - a [v = y] - u[v]
+ * with a = w (1 - s) c[y], u[v] = w s c[v] / V, and c = 1 without class weights. */
+#include "cpu/plain.h"
+#include "ops/loss_ops.h"
+#include "ops/step.h"
+#include <tgmath.h>
+
+typedef struct Loss {
+    int64_t rows, v, positions; /* positions of one sample */
+    DltReal smoothing;
+    int32_t ignore;
+    const DltReal *logits, *w, *class_w;
+    const int32_t *y;
+    double class_w_sum; /* V without class weights */
+    DltReal *dlogits;   /* NULL: forward only */
+    double scale;       /* of dlogits */
+    double *partial;    /* [chunks][2], NULL: backward only */
+    int64_t grain;
+} Loss;
+
+static DltReal class_weight(const Loss *l, int64_t v)
+{
+    return l->class_w != NULL ? l->class_w[v] : 1;
+}
+
+/* sum_v c[v] (lse - logit[v]) */
+static double smooth_nll(const Loss *l, const DltReal *x, double lse)
+{
+    double dot = l->class_w != NULL ? dlt_dot(x, l->class_w, l->v) : dlt_sum(x, l->v);
+    return l->class_w_sum * lse - dot;
+}
+
+/* Adds the row's loss and weight to sum[2]; writes its gradient when asked. x may be d. */
+static void row_loss(const Loss *l, int64_t r, double sum[2])
+{
+    const DltReal *x = l->logits + r * l->v;
+    DltReal *d = l->dlogits != NULL ? l->dlogits + r * l->v : NULL;
+    int32_t y = l->y[r];
+    DltReal w = l->w[r / l->positions];
+    if (y == l->ignore || w == 0) {
+        if (d != NULL) memset(d, 0, (size_t)l->v * sizeof *d);
+        return;
+    }
+    DltReal max = x[0];
+    for (int64_t i = 1; i < l->v; i++)
+        max = x[i] > max ? x[i] : max;
+    double total = 0;
+    for (int64_t i = 0; i < l->v; i++)
+        total += (double)exp(x[i] - max);
+    double lse = (double)max + log(total);
+    double a = (double)w * (1 - (double)l->smoothing) * (double)class_weight(l, y);
+    double u = (double)w * (double)l->smoothing / (double)l->v;
+    sum[0] += a * (lse - (double)x[y]);
+    if (u > 0) sum[0] += u * smooth_nll(l, x, lse);
+    sum[1] += (double)w * (double)class_weight(l, y);
+    if (d == NULL) return;
+    DltReal mass = (DltReal)((a + u * l->class_w_sum) * l->scale / total);
+    DltReal share = (DltReal)(u * l->scale);
+    for (int64_t i = 0; i < l->v; i++) {
+        d[i] = mass * exp(x[i] - max) - share * class_weight(l, i);
+    }
+    d[y] -= (DltReal)(a * l->scale);
+}
+
+static void task(void *ctx, int64_t begin, int64_t end)
+{
+    const Loss *l = ctx;
+    double sum[2] = {0, 0};
+    for (int64_t r = begin; r < end; r++)
+        row_loss(l, r, sum);
+    if (l->partial == NULL) return;
+    l->partial[begin / l->grain * 2] = sum[0];
+    l->partial[begin / l->grain * 2 + 1] = sum[1];
+}
+
+static DltStatus check_labels(const Loss *l, const DltTensor *t, DltErr *err)
+{
+    for (int64_t r = 0; r < l->rows; r++) {
+        int32_t y = l->y[r];
+        if ((y >= 0 && y < l->v) || y == l->ignore) continue;
+        return dlt_err(err, DLT_E_DATA, "%s: label %d in row %lld is outside 0 to %lld", t->name, y,
+                       (long long)r, (long long)l->v - 1);
+    }
+    return DLT_OK;
+}
+
+static int64_t row_grain(const DltNode *n)
+{
+    return dlt_grain(8 * dlt_width(n->in[0]));
+}
+
+/* loss[2] or dlogits may be NULL. */
+static DltStatus run(const DltCall *call, double *loss, DltReal *dlogits, DltErr *err)
+{
+    const DltNode *n = call->node;
+    const DltCrossEntropy *attr = n->attr;
+    const DltStepState *step = call->in[4];
+    Loss l = {.rows = dlt_rows(n->in[0]),
+              .v = dlt_width(n->in[0]),
+              .smoothing = (DltReal)attr->smoothing,
+              .ignore = attr->ignore,
+              .logits = call->in[0],
+              .y = call->in[1],
+              .w = call->in[2],
+              .class_w = call->in[3],
+              .dlogits = dlogits,
+              .partial = loss != NULL ? call->work : NULL,
+              .grain = row_grain(n)};
+    l.positions = l.rows / dlt_count(n->in[2]);
+    l.class_w_sum = l.class_w != NULL ? dlt_sum(l.class_w, l.v) : (double)l.v;
+    l.scale = (double)step->loss_scale / step->sample_weight;
+    DLT_TRY(check_labels(&l, n->in[1], err));
+    dlt_pool_for(call->stream, l.rows, l.grain, task, &l);
+    if (loss == NULL) return DLT_OK;
+    loss[0] = loss[1] = 0;
+    for (int64_t i = 0; i < dlt_chunks(l.rows, l.grain); i++) {
+        loss[0] += l.partial[2 * i];
+        loss[1] += l.partial[2 * i + 1];
+    }
+    return DLT_OK;
+}
+
+/* loss f64[2] = (sum of row losses, sum of row weights).  logits f32 [.., V], y i32 [..], w f32[N],
+ * class_w f32[V] or missing, step u8. DATA when a label is outside.  loss_ops.h */
+static DltStatus forward(const DltCall *call, DltErr *err)
+{
+    return run(call, call->out[0], NULL, err);
+}
+
+/* dlogits f32 = gradient of the sum, times loss_scale / sample_weight.  loss_ops.h */
+static DltStatus backward(const DltCall *call, DltErr *err)
+{
+    return run(call, NULL, call->out[0], err);
+}
+
+/* Both of the above in one pass over the logits.  loss_ops.h */
+static DltStatus both(const DltCall *call, DltErr *err)
+{
+    return run(call, call->out[0], call->out[1], err);
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = (size_t)dlt_chunks(dlt_rows(n->in[0]), row_grain(n)) * 2 * sizeof(double);
+    return DLT_OK;
+}
+
+static const DltKernel plain_forward = {
+    .name = "cross_entropy_fwd.cpu.plain", .prepare = prepare, .launch = forward};
+const DltKernel *const dlt_cpu_cross_entropy_fwd[] = {&plain_forward, NULL};
+
+static const DltKernel plain_backward = {.name = "cross_entropy_bwd.cpu.plain", .launch = backward};
+const DltKernel *const dlt_cpu_cross_entropy_bwd[] = {&plain_backward, NULL};
+
+static const DltKernel plain_both = {
+    .name = "cross_entropy_both.cpu.plain", .prepare = prepare, .launch = both};
+const DltKernel *const dlt_cpu_cross_entropy_both[] = {&plain_both, NULL};

@@ -1,0 +1,148 @@
+/* Fetch: gathers a batch out of the raw samples by ticket, normalises and augments. Random numbers
+ * are keyed by (seed, epoch, sample), so the batch depends on nothing else. */
+#include "ops/data_ops.h"
+#include "cpu/plain.h"
+
+typedef struct Fetch {
+    const DltFetch *attr;
+    const DltTensor *data;
+    const void *raw;
+    const int32_t *ticket;
+    const DltReal *mean, *rstd; /* NULL: 0 and 1 */
+    int64_t n_mean, per_sample;
+    DltReal *x;
+} Fetch;
+
+static const int32_t *ticket_of(const int32_t *tickets, int64_t n)
+{
+    return tickets + n * DLT_TICKET_INTS;
+}
+
+/* Raw element i of the sample in `row`, u8 or f32. */
+static DltReal raw_at(const Fetch *f, int64_t row, int64_t i)
+{
+    int64_t at = row * f->per_sample + i;
+    return f->data->dtype == DLT_U8 ? (DltReal)((const uint8_t *)f->raw)[at]
+                                    : ((const DltReal *)f->raw)[at];
+}
+
+static DltReal mean_at(const Fetch *f, int64_t i)
+{
+    return f->mean != NULL ? f->mean[i / f->attr->inner % f->n_mean] : 0;
+}
+
+static DltReal rstd_at(const Fetch *f, int64_t i)
+{
+    return f->rstd != NULL ? f->rstd[i / f->attr->inner % f->n_mean] : 1;
+}
+
+static void plain_sample(const Fetch *f, const int32_t *ticket, DltReal *x)
+{
+    int64_t inner = f->attr->inner;
+    DltReal scale = (DltReal)f->attr->scale;
+    for (int64_t first = 0; first < f->per_sample; first += inner) {
+        DltReal mean = mean_at(f, first), rstd = rstd_at(f, first);
+        int64_t end = first + inner < f->per_sample ? first + inner : f->per_sample;
+        for (int64_t i = first; i < end; i++) {
+            x[i] = (raw_at(f, ticket[DLT_TICKET_ROW], i) * scale - mean) * rstd;
+        }
+    }
+}
+
+/* Whether place i lies in the cutout of `size` places around `centre`. */
+static bool is_cut(int64_t i, int32_t centre, int32_t size)
+{
+    int64_t first = centre - size / 2;
+    return i >= first && i < first + size;
+}
+
+static void augmented_sample(const Fetch *f, const int32_t *ticket, DltReal *x)
+{
+    const DltFetch *a = f->attr;
+    const int64_t *dim = f->data->shape.dim; /* S, C, H, W */
+    int64_t h = dim[2], w = dim[3];
+    DltReal scale = (DltReal)a->scale;
+    DltAugment r = dlt_augment_draw(a->seed, ticket[DLT_TICKET_EPOCH], ticket[DLT_TICKET_SAMPLE],
+                                    a->pad, a->flip, (int32_t)h, (int32_t)w);
+    for (int64_t i = 0; i < f->per_sample; i++) { /* c, y, x */
+        int64_t oy = i / w % h, ox = i % w;
+        int64_t iy = oy + r.dy - a->pad, ix = (r.flip ? w - 1 - ox : ox) + r.dx - a->pad;
+        bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
+        int64_t from = (i / (h * w) * h + iy) * w + ix;
+        DltReal raw = inside ? raw_at(f, ticket[DLT_TICKET_ROW], from) : 0;
+        bool cut =
+            a->cutout > 0 && is_cut(oy, r.cut_y, a->cutout) && is_cut(ox, r.cut_x, a->cutout);
+        x[i] = cut ? 0 : (raw * scale - mean_at(f, i)) * rstd_at(f, i);
+    }
+}
+
+static void x_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Fetch *f = ctx;
+    for (int64_t n = begin; n < end; n++) {
+        DltReal *x = f->x + n * f->per_sample;
+        if (f->attr->augment) {
+            augmented_sample(f, ticket_of(f->ticket, n), x);
+        } else {
+            plain_sample(f, ticket_of(f->ticket, n), x);
+        }
+    }
+}
+
+/* y[n] = data[ticket[n].row], whole samples of any dtype */
+static void copy_rows(const DltTensor *data, const void *raw, const int32_t *tickets, void *out,
+                      int64_t batch)
+{
+    int64_t per_sample = dlt_shape_span(&data->shape, 1, data->shape.rank);
+    size_t bytes = (size_t)per_sample * dlt_dtype_bytes(data->dtype);
+    for (int64_t n = 0; n < batch; n++) {
+        size_t row = (size_t)ticket_of(tickets, n)[DLT_TICKET_ROW];
+        memcpy((char *)out + (size_t)n * bytes, (const char *)raw + row * bytes, bytes);
+    }
+}
+
+/* x = (raw scale - mean[k]) rstd[k] with k = (element / inner) % c, cropped, flipped and cut where
+ * augment says so; i32 is copied.  data u8|f32|i32 [S, d..], ticket i32 [N,4], mean, rstd f32[c] or
+ * missing, x f32|i32 [N, d..].  data_ops.h */
+static DltStatus fetch_x(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltNode *n = call->node;
+    const DltFetch *attr = n->attr;
+    if (n->in[0]->dtype == DLT_I32) {
+        copy_rows(n->in[0], call->in[0], call->in[1], call->out[0], attr->batch);
+        return DLT_OK;
+    }
+    Fetch f = {.attr = attr,
+               .data = n->in[0],
+               .raw = call->in[0],
+               .ticket = call->in[1],
+               .mean = call->in[2],
+               .rstd = call->in[3],
+               .n_mean = n->in[2] != NULL ? dlt_count(n->in[2]) : 1,
+               .per_sample = dlt_shape_span(&n->in[0]->shape, 1, n->in[0]->shape.rank),
+               .x = call->out[0]};
+    dlt_pool_for(call->stream, attr->batch, dlt_grain(4 * f.per_sample), x_task, &f);
+    return DLT_OK;
+}
+
+/* y[n] = target[ticket[n].row], w[n] = 1 for a sample and 0 for padding.  target, y i32|f32 [S,
+ * t..] and [N, t..], ticket i32 [N,4], w f32[N].  data_ops.h */
+static DltStatus fetch_y(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltNode *n = call->node;
+    const DltFetch *attr = n->attr;
+    DltReal *w = call->out[1];
+    copy_rows(n->in[0], call->in[0], call->in[1], call->out[0], attr->batch);
+    for (int64_t i = 0; i < attr->batch; i++) {
+        w[i] = ticket_of(call->in[1], i)[DLT_TICKET_VALID] != 0 ? 1 : 0;
+    }
+    return DLT_OK;
+}
+
+static const DltKernel plain_x = {.name = "fetch_x.cpu.plain", .launch = fetch_x};
+const DltKernel *const dlt_cpu_fetch_x[] = {&plain_x, NULL};
+
+static const DltKernel plain_y = {.name = "fetch_y.cpu.plain", .launch = fetch_y};
+const DltKernel *const dlt_cpu_fetch_y[] = {&plain_y, NULL};
