@@ -1,0 +1,108 @@
+/* Between gradients and updates: accumulation over micro batches, the global norm, and the one
+ * factor that updates apply to gradients. */
+#include "cpu/plain.h"
+#include "ops/step.h"
+#include "ops/update_ops.h"
+#include <math.h>
+
+enum { GRAIN = 16384 }; /* elements of one partial sum */
+
+static void accumulate_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    DltReal *sum = call->in[0];
+    const DltReal *g = call->in[1];
+    for (int64_t i = begin; i < end; i++)
+        sum[i] += g[i];
+}
+
+static void accumulate_double_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    double *sum = call->in[0];
+    const double *g = call->in[1];
+    for (int64_t i = begin; i < end; i++)
+        sum[i] += g[i];
+}
+
+static void copy_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    size_t bytes = dlt_dtype_bytes(call->node->in[0]->dtype);
+    memcpy((char *)call->in[0] + (size_t)begin * bytes,
+           (const char *)call->in[1] + (size_t)begin * bytes, (size_t)(end - begin) * bytes);
+}
+
+/* sum = step.micro == 0 ? g : sum + g.  sum, g f32 or f64 of one shape.  update_ops.h */
+static DltStatus accumulate(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltStepState *step = call->in[2];
+    const DltTensor *sum = call->node->in[0];
+    DltTask add = sum->dtype == DLT_F64 ? accumulate_double_task : accumulate_task;
+    dlt_pool_for(call->stream, dlt_count(sum), GRAIN, step->micro == 0 ? copy_task : add,
+                 (void *)call);
+    return DLT_OK;
+}
+
+static void squares_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    const DltReal *g = call->in[0];
+    double *partial = call->work;
+    partial[begin / GRAIN] = dlt_dot(g + begin, g + begin, end - begin);
+}
+
+/* sumsq f64[1] = sum g^2, in a fixed order.  g f32 of any shape.  update_ops.h */
+static DltStatus sum_squares(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    int64_t n = dlt_count(call->node->in[0]);
+    const double *partial = call->work;
+    double *sum = call->out[0];
+    dlt_pool_for(call->stream, n, GRAIN, squares_task, (void *)call);
+    *sum = 0;
+    for (int64_t i = 0; i < dlt_chunks(n, GRAIN); i++)
+        *sum += partial[i];
+    return DLT_OK;
+}
+
+static DltStatus squares_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = (size_t)dlt_chunks(dlt_count(n->in[0]), GRAIN) * sizeof(double);
+    return DLT_OK;
+}
+
+/* coef[SCALE] = sample_weight / (loss[1] loss_scale), 0 without weight, clipped to a global norm;
+ * coef[NORM] = norm of the mean gradient before clipping; coef[SKIP] = 1 when loss or norm is not
+ * finite.  loss f64[2], sumsq f64[1] or missing, step u8, coef f32[4].  update_ops.h */
+static DltStatus grad_scale(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltGradScale *attr = call->node->attr;
+    const double *loss = call->in[0], *sumsq = call->in[1];
+    const DltStepState *step = call->in[2];
+    DltReal *coef = call->out[0];
+    double scale = loss[1] != 0 ? step->sample_weight / (loss[1] * (double)step->loss_scale) : 0;
+    double norm = sumsq != NULL ? sqrt(*sumsq) * scale : 0;
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && (sumsq == NULL || isfinite(*sumsq));
+    double clip = (double)attr->clip;
+    if (clip > 0 && norm > clip) scale *= clip / norm;
+    coef[DLT_COEF_SCALE] = (DltReal)scale;
+    coef[DLT_COEF_NORM] = (DltReal)norm;
+    coef[DLT_COEF_SKIP] = finite && isfinite(norm) ? 0 : 1;
+    coef[DLT_COEF - 1] = 0;
+    return DLT_OK;
+}
+
+static const DltKernel plain_accumulate = {.name = "accumulate.cpu.plain", .launch = accumulate};
+const DltKernel *const dlt_cpu_accumulate[] = {&plain_accumulate, NULL};
+
+static const DltKernel plain_squares = {
+    .name = "sum_squares.cpu.plain", .prepare = squares_prepare, .launch = sum_squares};
+const DltKernel *const dlt_cpu_sum_squares[] = {&plain_squares, NULL};
+
+static const DltKernel plain_scale = {.name = "grad_scale.cpu.plain", .launch = grad_scale};
+const DltKernel *const dlt_cpu_grad_scale[] = {&plain_scale, NULL};
