@@ -23,7 +23,7 @@ struct Update {
  * w -= lr (nesterov ? g + momentum buf : buf).  Sutskever et al. 2013 */
 static void sgd(const Update *u, int64_t begin, int64_t end)
 {
-    DltReal momentum = (DltReal)u->attr->momentum, keep = 1 - (DltReal)u->attr->dampening;
+    DltReal momentum = (DltReal)u->attr->momentum, keep = (DltReal)(1 - u->attr->dampening);
     bool first = u->t <= 1;
     for (int64_t i = begin; i < end; i++) {
         DltReal d = u->g[i] * u->scale + u->decay * u->w[i];
@@ -42,10 +42,10 @@ static void adam(const Update *u, int64_t begin, int64_t end)
 {
     const DltUpdate *a = u->attr;
     DltReal b1 = (DltReal)a->beta1, b2 = (DltReal)a->beta2, eps = (DltReal)a->eps;
-    DltReal c1 = 1 - b1, c2 = 1 - b2;
+    DltReal c1 = (DltReal)(1 - a->beta1), c2 = (DltReal)(1 - a->beta2);
     DltReal step = (DltReal)((double)u->lr / (1 - pow(a->beta1, u->t)));
     DltReal root = (DltReal)(1 / sqrt(1 - pow(a->beta2, u->t)));
-    DltReal shrink = a->decoupled ? 1 - u->lr * u->decay : 1;
+    DltReal shrink = (DltReal)(a->decoupled ? 1 - (double)u->lr * a->weight_decay : 1);
     DltReal decay = a->decoupled ? 0 : u->decay;
     for (int64_t i = begin; i < end; i++) {
         DltReal g = u->g[i] * u->scale + decay * u->w[i];
@@ -61,7 +61,7 @@ static void adam(const Update *u, int64_t begin, int64_t end)
 static void rmsprop(const Update *u, int64_t begin, int64_t end)
 {
     const DltUpdate *a = u->attr;
-    DltReal alpha = (DltReal)a->alpha, rest = 1 - alpha, eps = (DltReal)a->eps;
+    DltReal alpha = (DltReal)a->alpha, rest = (DltReal)(1 - a->alpha), eps = (DltReal)a->eps;
     DltReal momentum = (DltReal)a->momentum;
     for (int64_t i = begin; i < end; i++) {
         DltReal g = u->g[i] * u->scale + u->decay * u->w[i];
@@ -98,12 +98,13 @@ static void adagrad(const Update *u, int64_t begin, int64_t end)
 static void lion(const Update *u, int64_t begin, int64_t end)
 {
     DltReal b1 = (DltReal)u->attr->beta1, b2 = (DltReal)u->attr->beta2;
-    DltReal c1 = 1 - b1, c2 = 1 - b2;
+    DltReal c1 = (DltReal)(1 - u->attr->beta1), c2 = (DltReal)(1 - u->attr->beta2);
+    DltReal shrink = (DltReal)(1 - (double)u->lr * u->attr->weight_decay);
     for (int64_t i = begin; i < end; i++) {
         DltReal g = u->g[i] * u->scale, m = u->s1[i];
         DltReal d = b1 * m + c1 * g;
         DltReal sign = d > 0 ? 1 : d < 0 ? -1 : 0;
-        u->w[i] = u->w[i] * (1 - u->lr * u->decay) - u->lr * sign;
+        u->w[i] = u->w[i] * shrink - u->lr * sign;
         u->s1[i] = b2 * m + c2 * g;
     }
 }
@@ -147,7 +148,7 @@ static void ema_task(void *ctx, int64_t begin, int64_t end)
 {
     const Update *u = ctx;
     for (int64_t i = begin; i < end; i++) {
-        u->w[i] = u->scale * u->w[i] + (1 - u->scale) * u->g[i];
+        u->w[i] = u->scale * u->w[i] + u->decay * u->g[i];
     }
 }
 
@@ -162,7 +163,9 @@ static DltStatus ema(const DltCall *call, DltErr *err)
     double t = (double)step->update, warm = (1 + t) / (10 + t);
     if (coef[DLT_COEF_SKIP] != 0) return DLT_OK;
     Update u = {.w = call->in[0], .g = call->in[1]};
-    u.scale = (DltReal)(attr->warm && warm < attr->decay ? warm : attr->decay);
+    double d = attr->warm && warm < attr->decay ? warm : attr->decay;
+    u.scale = (DltReal)d;
+    u.decay = (DltReal)(1 - d);
     dlt_pool_for(call->stream, dlt_count(call->node->in[0]), dlt_grain(1), ema_task, &u);
     return DLT_OK;
 }
