@@ -2,6 +2,7 @@
  * ../lib/dltrain; without it everything works, slower. The library stays open until the process
  * ends: threads and handles of the vendor's library may outlive the device. */
 #include "base/file.h"
+#include "base/log.h"
 #include "base/sys.h"
 #include "cpu/device.h"
 #include "cpu/plain.h"
@@ -49,6 +50,9 @@ DltStatus dlt_cpu_plugin_find(DltArena *arena, const char *plugin_folder,
                        file_name);
         return DLT_OK;
     }
+    /* OpenMP threads of the plug-in spin briefly between kernels (about 10 us) instead of libgomp's default,
+     * which starves other processes; read when the library is loaded, the user's own value wins. */
+    if (setenv("GOMP_SPINCOUNT", "1000", 0) != 0) dlt_log_debug("GOMP_SPINCOUNT could not be set");
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         dlt_cpu_refuse(why_not, "%s", dlerror());

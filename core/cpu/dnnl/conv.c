@@ -1,0 +1,107 @@
+/* Convolutions through oneDNN primitives made in prepare. relu is a post-op; other activations run over the
+ * flat output. A shape for which the library has only reference code is refused. */
+#include "cpu/dnnl/fast.h"
+
+#define GRAIN 16384
+
+typedef struct State {
+    DltDnnl *d;
+} State;
+
+static bool is_bwd(const DltNode *n)
+{
+    return n->kind == DLT_OP_conv_bwd_data;
+}
+
+static DltDnnlConv describe(const DltNode *n)
+{
+    const DltConv *a = n->attr;
+    DltDnnlConv c = {.attr = a};
+    if (n->kind == DLT_OP_conv_fwd) {
+        c = (DltDnnlConv){DLT_DNNL_FWD,
+                          n->in[0],
+                          n->in[1],
+                          n->out[0],
+                          a,
+                          n->in[2] != NULL,
+                          a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre};
+    } else if (is_bwd(n)) {
+        c = (DltDnnlConv){DLT_DNNL_BWD_DATA, n->out[0], n->in[1], n->in[0], a, false, false};
+    } else {
+        c = (DltDnnlConv){DLT_DNNL_BWD_FILTER, n->in[0], n->out[0], n->in[1], a, false, false};
+    }
+    return c;
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    if (!dlt_fast_f32(n, why_not)) return false;
+    DltArena *arena = dlt_arena_new();
+    if (!arena) return false;
+    size_t work = 0;
+    DltDnnlConv c = describe(n);
+    bool good = dlt_dnnl_conv(arena, &c, &work, why_not) != NULL;
+    dlt_arena_free(arena);
+    return good;
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    DltWhy why = {""};
+    State *s = DLT_NEW(p->arena, State);
+    DltDnnlConv c = describe(n);
+    s->d = dlt_dnnl_conv(p->arena, &c, &p->work_bytes, &why);
+    p->state = s;
+    return s->d ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "%s: %s", n->name, why.text);
+}
+
+static void act_task(void *ctx, int64_t begin, int64_t end)
+{
+    dlt_fast_act(ctx, begin, end);
+}
+
+static void act_grad_task(void *ctx, int64_t begin, int64_t end)
+{
+    dlt_fast_act_grad(ctx, begin, end);
+}
+
+static DltStatus fwd(const DltCall *c, DltErr *err)
+{
+    const DltConv *a = c->node->attr;
+    const State *s = c->state;
+    void *arg[4] = {c->in[0], c->in[1], c->in[2], a->ep.save_pre ? c->out[1] : c->out[0]};
+    DLT_TRY(dlt_dnnl_run(s->d, arg, c->work, err));
+    bool fused = a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre;
+    DltFlat f = {.fn = a->ep.act, .x = arg[3], .y = c->out[0]};
+    if (a->ep.act.fn && !fused)
+        dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_task, &f);
+    return DLT_OK;
+}
+
+static DltStatus bwd_data(const DltCall *c, DltErr *err)
+{
+    const DltConv *a = c->node->attr;
+    const State *s = c->state;
+    void *arg[4] = {c->in[0], c->in[1], NULL, c->out[0]};
+    DLT_TRY(dlt_dnnl_run(s->d, arg, c->work, err));
+    DltFlat f = {.fn = a->ep.act_grad, .x = c->out[0], .saved = c->in[2], .y = c->out[0]};
+    if (a->ep.act_grad.fn)
+        dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_grad_task, &f);
+    return DLT_OK;
+}
+
+static DltStatus bwd_filter(const DltCall *c, DltErr *err)
+{
+    const State *s = c->state;
+    void *arg[4] = {c->in[0], c->in[1], NULL, c->out[0]};
+    return dlt_dnnl_run(s->d, arg, c->work, err);
+}
+
+static const DltKernel fwd_k = {"conv_fwd.cpu.onednn", accepts, prepare, fwd};
+static const DltKernel bwd_data_k = {"conv_bwd_data.cpu.onednn", accepts, prepare, bwd_data};
+static const DltKernel bwd_filter_k = {"conv_bwd_filter.cpu.onednn", accepts, prepare, bwd_filter};
+const DltKernel *const dlt_fast_conv_fwd[] = {&fwd_k, NULL};
+const DltKernel *const dlt_fast_conv_bwd_data[] = {&bwd_data_k, NULL};
+const DltKernel *const dlt_fast_conv_bwd_filter[] = {&bwd_filter_k, NULL};

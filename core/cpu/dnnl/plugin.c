@@ -1,0 +1,55 @@
+/* dltrain-dnnl.so: the fast CPU kernels. Exports one symbol, dlt_cpu_plugin; brings its own team of threads
+ * (OpenMP, because oneDNN of Debian uses it), so that the process has one. */
+#include "cpu/dnnl/fast.h"
+
+static void run(DltTeam *team, int64_t n_chunk, void (*task)(void *ctx, int64_t chunk), void *ctx)
+{
+    if (n_chunk == 1 || team->n_thread == 1) {
+        for (int64_t i = 0; i < n_chunk; i++)
+            task(ctx, i);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(team->n_thread)
+    for (int64_t i = 0; i < n_chunk; i++)
+        task(ctx, i);
+}
+
+static bool open_plugin(DltArena *arena, int n_thread, DltTeam **team, DltDeviceInfo *info,
+                        DltWhy *why_not)
+{
+    if (!dlt_dnnl_open(n_thread, why_not)) return false;
+    DltTeam *t = DLT_NEW(arena, DltTeam);
+    *t = (DltTeam){.run = run, .n_thread = n_thread};
+    *team = t;
+    int block = dlt_dnnl_block();
+    info->image_layout = block == 16 ? DLT_NCHW16C : block == 8 ? DLT_NCHW8C : DLT_PLAIN;
+    info->image_block = block;
+    char version[64];
+    snprintf(info->library, sizeof info->library, "%s, %d threads", dlt_dnnl_version(version),
+             n_thread);
+    return true;
+}
+
+static const DltKernel *const *kernels(int kind)
+{
+    static const DltKernel *const *const table[DLT_N_OP] = {
+        [DLT_OP_matmul] = dlt_fast_matmul,
+        [DLT_OP_conv_fwd] = dlt_fast_conv_fwd,
+        [DLT_OP_conv_bwd_data] = dlt_fast_conv_bwd_data,
+        [DLT_OP_conv_bwd_filter] = dlt_fast_conv_bwd_filter,
+        [DLT_OP_pool_fwd] = dlt_fast_pool_fwd,
+        [DLT_OP_pool_bwd] = dlt_fast_pool_bwd,
+        [DLT_OP_batch_norm_fwd] = dlt_fast_batch_norm_fwd,
+        [DLT_OP_batch_norm_bwd] = dlt_fast_batch_norm_bwd,
+        [DLT_OP_batch_norm_infer] = dlt_fast_batch_norm_infer,
+        [DLT_OP_unary_fwd] = dlt_fast_unary_fwd,
+        [DLT_OP_unary_bwd] = dlt_fast_unary_bwd,
+        [DLT_OP_binary] = dlt_fast_binary,
+        [DLT_OP_bias_bwd] = dlt_fast_bias_bwd,
+    };
+    return table[kind];
+}
+
+extern const DltCpuPlugin dlt_cpu_plugin;
+const DltCpuPlugin dlt_cpu_plugin = {
+    .abi = DLT_BACKEND_ABI, .name = "oneDNN", .open = open_plugin, .kernels = kernels};
