@@ -6,12 +6,15 @@
 
 typedef struct DltExec DltExec;
 
-/* Allocates the regions. With `share`, PARAM and STATE tensors that `share` has under the same name
- * use its memory (evaluation over the training parameters); with `prefix` ("ema/") names are looked
- * up with it first. Parameters and states that are not shared are initialised from (seed, name). */
+/* Allocates the regions. With `share`, saved PARAM and STATE tensors that `share` has under the same
+ * name use its memory (evaluation over the training parameters); with `prefix` ("ema/") names are
+ * looked up with it first. TEMP and scratch of `share` are used too where they are large enough: the
+ * two never run at the same time. Parameters and states that are not shared are initialised from
+ * (seed, name). An INPUT that no node reads has no memory; writing it does nothing. */
 typedef struct DltExecOptions {
     const DltExec *share;
     const char *prefix;
+    bool share_inputs; /* INPUT tensors of the same name, type and shape too: one data set twice */
     uint64_t seed;
     bool eager;  /* synchronise after each node, so faults carry the node's name */
     bool poison; /* fill dead temps with NaN after each step (tests) */
@@ -22,11 +25,16 @@ void dlt_exec_free(DltExec *exec); /* also a cleanup of the arena */
 /* Host <-> tensor; layouts other than PLAIN are refused (BUG). Synchronous. */
 DltStatus dlt_exec_write(DltExec *e, const DltTensor *t, const void *host, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_read(DltExec *e, const DltTensor *t, void *host, DltErr *err) DLT_CHECKED;
-/* Asynchronous upload for per-step inputs (host memory stays until the step after next). */
+/* Enqueued behind the work so far: upload of a per-step input (host memory stays until that run is
+ * finished), download (complete after the next sync), fill with zeros. */
 DltStatus dlt_exec_feed(DltExec *e, const DltTensor *t, const void *host, DltErr *err) DLT_CHECKED;
+DltStatus dlt_exec_fetch(DltExec *e, const DltTensor *t, void *host, DltErr *err) DLT_CHECKED;
+DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err) DLT_CHECKED;
+/* All nodes of a phase: eagerly the first time, recorded the second, replayed from then on where the
+ * backend can record. Returns when the work is enqueued. */
 DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_sync(DltExec *e, DltErr *err) DLT_CHECKED;
-void *dlt_exec_pointer(const DltExec *e, const DltTensor *t); /* device address */
+void *dlt_exec_pointer(const DltExec *e, const DltTensor *t); /* device address, NULL: none */
 size_t dlt_exec_bytes(const DltExec *e);                      /* allocated on the device */
 const DltPlan *dlt_exec_plan(const DltExec *e);
 /* Time of each step in ns over the last run when profiling was switched on (NULL otherwise). */
