@@ -100,25 +100,13 @@ static const struct {
     DltUnit unit;
     double scale;
 } span_units[] = {
-    {"steps",   DLT_U_STEPS,   1    },
-    {"step",    DLT_U_STEPS,   1    },
-    {"epochs",  DLT_U_EPOCHS,  1    },
-    {"epoch",   DLT_U_EPOCHS,  1    },
-    {"tokens",  DLT_U_TOKENS,  1    },
-    {"token",   DLT_U_TOKENS,  1    },
-    {"samples", DLT_U_SAMPLES, 1    },
-    {"sample",  DLT_U_SAMPLES, 1    },
-    {"s",       DLT_U_SECONDS, 1    },
-    {"sec",     DLT_U_SECONDS, 1    },
-    {"seconds", DLT_U_SECONDS, 1    },
-    {"min",     DLT_U_SECONDS, 60   },
-    {"minutes", DLT_U_SECONDS, 60   },
-    {"h",       DLT_U_SECONDS, 3600 },
-    {"hour",    DLT_U_SECONDS, 3600 },
-    {"hours",   DLT_U_SECONDS, 3600 },
-    {"d",       DLT_U_SECONDS, 86400},
-    {"days",    DLT_U_SECONDS, 86400},
-    {"%",       DLT_U_PERCENT, 1    },
+    {"steps", DLT_U_STEPS, 1},      {"step", DLT_U_STEPS, 1},      {"epochs", DLT_U_EPOCHS, 1},
+    {"epoch", DLT_U_EPOCHS, 1},     {"tokens", DLT_U_TOKENS, 1},   {"token", DLT_U_TOKENS, 1},
+    {"samples", DLT_U_SAMPLES, 1},  {"sample", DLT_U_SAMPLES, 1},  {"s", DLT_U_SECONDS, 1},
+    {"sec", DLT_U_SECONDS, 1},      {"seconds", DLT_U_SECONDS, 1}, {"min", DLT_U_SECONDS, 60},
+    {"minutes", DLT_U_SECONDS, 60}, {"h", DLT_U_SECONDS, 3600},    {"hour", DLT_U_SECONDS, 3600},
+    {"hours", DLT_U_SECONDS, 3600}, {"d", DLT_U_SECONDS, 86400},   {"days", DLT_U_SECONDS, 86400},
+    {"%", DLT_U_PERCENT, 1},
 };
 
 /* Units of which there is no half. */
@@ -146,15 +134,8 @@ static const struct {
     const char *word;
     double bytes;
 } size_units[] = {
-    {"B",   1     },
-    {"KiB", 0x1p10},
-    {"MiB", 0x1p20},
-    {"GiB", 0x1p30},
-    {"TiB", 0x1p40},
-    {"kB",  1e3   },
-    {"MB",  1e6   },
-    {"GB",  1e9   },
-    {"TB",  1e12  },
+    {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+    {"kB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
 };
 
 bool dlt_parse_size(const char *text, int64_t *v)

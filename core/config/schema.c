@@ -78,18 +78,9 @@ static bool set_bool(const Site *s, const DltYaml *value, void *member)
 {
     static const struct {
         const char *word, *instead;
-    } others[] = {
-        {"yes",   "true" },
-        {"on",    "true" },
-        {"y",     "true" },
-        {"1",     "true" },
-        {"no",    "false"},
-        {"off",   "false"},
-        {"n",     "false"},
-        {"0",     "false"},
-        {"true",  "true" },
-        {"false", "false"}
-    };
+    } others[] = {{"yes", "true"},  {"on", "true"},    {"y", "true"},  {"1", "true"},
+                  {"no", "false"},  {"off", "false"},  {"n", "false"}, {"0", "false"},
+                  {"true", "true"}, {"false", "false"}};
     if (!expect_scalar(s, value)) return false;
     bool is_true = strcmp(value->text, "true") == 0;
     if (is_true || strcmp(value->text, "false") == 0) {

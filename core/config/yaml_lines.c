@@ -76,22 +76,22 @@ static const struct {
     bool at_context; /* the fault is where the construct began */
     const char *hint;
 } hints[] = {
-    {"could not find expected ':'",                            true,  "write 'key: value', with a blank after the colon"},
-    {"mapping values are not allowed in this context",         false,
-     "a value that holds ': ' needs quotes, and keys of one map the same indentation"                                   },
-    {"did not find expected key",                              false,
-     "keys of one map need the same indentation, and text after a closing quote is an error"                            },
-    {"did not find expected '-' indicator",                    false, "items of one list need the same indentation"     },
-    {"did not find expected ',' or ']'",                       false, "a comma or the closing ']' is missing"           },
-    {"did not find expected ',' or '}'",                       false, "a comma or the closing '}' is missing"           },
-    {"found unexpected end of stream",                         true,  "the closing quote is missing"                    },
-    {"found character that cannot start any token",            false,
-     "a value that begins with this character needs quotes"                                                             },
-    {"did not find expected alphabetic or numeric character",  false,
-     "a text that begins with '*' or '&' needs quotes"                                                                  },
-    {"did not find expected <document start>",                 false, "the document ends before this"                   },
+    {"could not find expected ':'", true, "write 'key: value', with a blank after the colon"},
+    {"mapping values are not allowed in this context", false,
+     "a value that holds ': ' needs quotes, and keys of one map the same indentation"},
+    {"did not find expected key", false,
+     "keys of one map need the same indentation, and text after a closing quote is an error"},
+    {"did not find expected '-' indicator", false, "items of one list need the same indentation"},
+    {"did not find expected ',' or ']'", false, "a comma or the closing ']' is missing"},
+    {"did not find expected ',' or '}'", false, "a comma or the closing '}' is missing"},
+    {"found unexpected end of stream", true, "the closing quote is missing"},
+    {"found character that cannot start any token", false,
+     "a value that begins with this character needs quotes"},
+    {"did not find expected alphabetic or numeric character", false,
+     "a text that begins with '*' or '&' needs quotes"},
+    {"did not find expected <document start>", false, "the document ends before this"},
     {"block sequence entries are not allowed in this context", false,
-     "a list begins on a line of its own"                                                                               },
+     "a list begins on a line of its own"},
 };
 
 static const char *hint_for(const char *problem, bool *at_context)
