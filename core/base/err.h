@@ -38,7 +38,7 @@ typedef enum DltStatus { /* the value is the exit code of the program */
 } DltStatus;
 
 #define DLT_CHECKED __attribute__((warn_unused_result))
-#define DLT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define DLT_PRINTF(fmt, args) __attribute__((format(printf, fmt, args), nonnull(fmt)))
 #define DLT_NO_MARK ((DltMark){NULL, 0, 0, 0, NULL})
 
 enum { DLT_ERR_MAX = 20, DLT_ERR_TEXT = 1024 };

@@ -270,9 +270,14 @@ static DltStatus parse_text(Eval *e, const Node **out)
     return DLT_OK;
 }
 
-/* name.name.name as one NAME node */
+/* true, false, or name.name.name as one NAME node */
 static void parse_name(Eval *e, const Node **out)
 {
+    bool yes = accept_word(e, "true");
+    if (yes || accept_word(e, "false")) {
+        *out = new_node(e, (Node){.kind = LITERAL, .value = {.kind = DLT_V_BOOL, .i = yes}});
+        return;
+    }
     size_t n = name_length(e->at);
     while (e->at[n] == '.' && name_length(e->at + n + 1) > 0)
         n += 1 + name_length(e->at + n + 1);
