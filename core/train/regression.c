@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { WEIGHT, SUM_ABS, SUM_SQUARE, SUM_T, SUM_T2, ELEMENTS, N_ACC };
+enum { SAMPLES, SUM_ABS, SUM_SQUARE, SUM_T, SUM_T2, ELEMENTS, N_ACC };
 
 static int64_t n_acc(int64_t n_out)
 {
@@ -23,7 +23,7 @@ static void build(DltBuild *b, DltTensor *out, DltTensor *y, DltTensor *w, DltTe
 
 static double mean_of(const double *acc, int sum)
 {
-    return acc[WEIGHT] > 0.0 ? acc[sum] / acc[WEIGHT] : (double)NAN;
+    return acc[ELEMENTS] > 0.0 ? acc[sum] / acc[ELEMENTS] : (double)NAN;
 }
 
 static double mae(const double *acc, int64_t n_out)
@@ -46,8 +46,8 @@ static double rmse(const double *acc, int64_t n_out)
 static double r2(const double *acc, int64_t n_out)
 {
     (void)n_out;
-    if (acc[WEIGHT] <= 0.0) return (double)NAN;
-    double spread = acc[SUM_T2] - acc[SUM_T] * acc[SUM_T] / acc[WEIGHT];
+    if (acc[ELEMENTS] <= 0.0) return (double)NAN;
+    double spread = acc[SUM_T2] - acc[SUM_T] * acc[SUM_T] / acc[ELEMENTS];
     if (spread > 0.0) return 1.0 - acc[SUM_SQUARE] / spread;
     return acc[SUM_SQUARE] > 0.0 ? 0.0 : 1.0;
 }
