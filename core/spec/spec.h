@@ -15,7 +15,8 @@ typedef struct DltSource {    /* one of data.train, data.val, data.test */
     DltOpts opts;
     double fraction; /* > 0: "10% of train" */
     DltDataset ds;
-    DltSplit split; /* ready after dlt_spec_load_data */
+    DltSplit split; /* ids are ready after dlt_spec_load_data */
+    bool loaded;
 } DltSource;
 
 enum { DLT_TRAIN, DLT_VAL, DLT_TEST, DLT_N_SPLIT };
@@ -31,6 +32,12 @@ typedef struct DltDataSpec {
 } DltDataSpec;
 enum { DLT_NORM_NONE, DLT_NORM_GIVEN, DLT_NORM_FROM_TRAIN };
 
+/* One piece of the schedule as written; spans still in the user's units. */
+typedef struct DltPieceSpec {
+    const DltScheduleDef *def;
+    DltOpts opts;
+} DltPieceSpec;
+
 typedef struct DltTrainSpec {
     DltSpan length;       /* for: */
     int64_t batch, micro; /* samples an update and a micro batch; n_micro = batch / micro */
@@ -38,12 +45,15 @@ typedef struct DltTrainSpec {
     const DltOptimDef *optim;
     DltOpts optim_opts;
     DltUpdateConfig update;
-    DltSchedule schedule; /* lengths in updates: ready after dlt_spec_load_data */
+    int n_piece;
+    const DltPieceSpec *piece;
+    DltSchedule schedule; /* lengths in updates: as DltSpec.updates */
     bool ema_on, deterministic;
-    int stop_patience; /* evaluations without improvement; 0: off */
-    const char *stop_metric;
-    int on_nonfinite; /* DLT_GUARD_* */
-    int64_t guard_limit;
+    int stop_patience;       /* evaluations without improvement; 0: off */
+    const char *stop_metric; /* "val.loss"; NULL when off */
+    bool stop_max;           /* larger is better */
+    int on_nonfinite;        /* DLT_GUARD_* */
+    int64_t guard_limit;     /* skip: the run ends after this many skipped updates in a row */
 } DltTrainSpec;
 enum {
     DLT_PRECISION_F32,
@@ -56,10 +66,29 @@ enum { DLT_GUARD_STOP, DLT_GUARD_SKIP };
 
 typedef struct DltKeep {
     int64_t last;            /* number of step-N.bin kept besides last.bin */
-    const char *best_metric; /* "val.top1", NULL: the first metric of val (or the loss) */
+    const char *best_metric; /* "val.top1"; NULL: no best.bin. Default: the first metric of val */
     bool best_max;
-    int64_t every; /* steps whose checkpoints stay for ever, 0: none */
+    int64_t every; /* updates whose checkpoints stay for ever, 0: none */
 } DltKeep;
+
+/* `expect:` KEY: "> 94% by end", "11.17M ± 1%", "< 20 GiB". `params` is checked when the model is
+ * built (CONFIG); `vram` is for whoever knows the plan; the others name a metric of a split. */
+typedef enum DltExpectOp {
+    DLT_EXPECT_NEAR,
+    DLT_EXPECT_LT,
+    DLT_EXPECT_LE,
+    DLT_EXPECT_GT,
+    DLT_EXPECT_GE
+} DltExpectOp;
+typedef struct DltExpect {
+    const char *key, *text; /* "val.top1"; the value as written */
+    DltExpectOp op;
+    double value, tolerance; /* NEAR: |v - value| <= tolerance */
+    int64_t by;              /* update at which it must hold; DltSpec.updates for "by end" */
+    DltSpan by_span;         /* NONE: by the end */
+    DltMark at;
+} DltExpect;
+bool dlt_expect_holds(const DltExpect *e, double value); /* false for NaN */
 
 typedef struct DltSpec {
     DltArena *arena;
@@ -78,6 +107,8 @@ typedef struct DltSpec {
     int n_metric;
     const DltMetricDef *const *metric;
     DltSpan eval_every;
+    int eval_split; /* what is measured every `eval_every`: DLT_VAL where there is one, DLT_TEST when
+                       the config asks for eval.every without val, -1: nothing until the end */
     bool eval_ema;
     DltSpan checkpoint_every[2]; /* "1000 steps or 30 min"; unit NONE: unused */
     DltKeep keep;
@@ -85,11 +116,16 @@ typedef struct DltSpec {
     const char *device; /* "auto", "cpu", "cuda", "cuda:1" */
     DltMark device_at;
     const char *const *fuse_off;
-    int64_t updates;           /* total: ready after dlt_spec_load_data */
-    int64_t updates_per_epoch; /* rounded up */
+    int n_expect;
+    DltExpect *expect;
+    /* Counted from the headers by dlt_spec_read; exact after dlt_spec_load_data when val or test is
+     * a share of train. */
+    int64_t updates, updates_per_epoch; /* whole run; one epoch, rounded up */
+    struct DltSections *sections;       /* options and marks as read: core/spec's own */
 } DltSpec;
 
-/* The top-level sections, for the validator and `dltrain explain`; the last row has no name. */
+/* The sections and the sections inside them ("train.clip"), for the validator and `dltrain
+ * explain`; the last row has no name. */
 typedef struct DltSection {
     const char *name, *help;
     const DltField *fields; /* NULL: a scalar or a tree with its own rules */
@@ -108,11 +144,12 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err) DLT_CH
 
 /* A model as a graph: data fetch, layers, loss, metrics. */
 typedef struct DltLayerRow { /* one line of the layer table */
-    const char *name, *kind;
+    const char *name, *kind; /* full name: "stage2.0.body.0.conv" */
     DltShape out;
-    int64_t params;
+    int64_t params; /* of a block or residual: its layers' sum, so only rows with `leaf` add up */
     double flops;
     int depth; /* nesting, for indentation */
+    bool leaf;
 } DltLayerRow;
 typedef struct DltModelGraph {
     DltGraph *graph;

@@ -1,0 +1,202 @@
+/* Opening and loading data sets, and checking what the config says about them: the second half of
+ * data.c, which reads the words. */
+#include "spec/read.h"
+
+#include <inttypes.h>
+
+enum { RESIDENT_BYTES_LOG2 = 31 };
+
+static void close_dataset(void *ctx)
+{
+    DltDataset *ds = ctx;
+    if (ds->def && ds->def->close) ds->def->close(ds);
+}
+
+static DltStatus open_source(DltReader *r, int split)
+{
+    DltSource *s = &r->spec->data.source[split], *train = &r->spec->data.source[DLT_TRAIN];
+    if (s->fraction > 0.0) {
+        s->def = train->def;
+        s->ds = train->ds;
+    }
+    if (!s->def) return DLT_OK;
+    if (s->fraction == 0.0) {
+        DLT_TRY(s->def->open(r->arena, &s->opts, r->spec->folder,
+                             split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err));
+        s->ds.def = s->def;
+        dlt_arena_on_free(r->arena, close_dataset, &s->ds);
+    }
+    s->split = (DltSplit){.ds = &s->ds, .n = s->ds.n};
+    if (s->ds.n > 0) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_DATA, s->opts.at, "data.%s: %s holds no samples",
+                      dlt_split_name[split], s->ds.path ? s->ds.path : "the set");
+}
+
+/* Before the contents are there, shares of train are counted by their fraction. */
+static void estimate_shares(DltSpec *spec)
+{
+    DltSource *s = spec->data.source;
+    int64_t n = s[DLT_TRAIN].ds.n;
+    for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) {
+        if (s[i].fraction == 0.0) continue;
+        s[i].split.n = (int64_t)((double)n * s[i].fraction + 0.5);
+        s[DLT_TRAIN].split.n -= s[i].split.n;
+        spec->sections->counted_early = true;
+    }
+}
+
+static bool fits_device(const DltDataset *ds)
+{
+    return dlt_dataset_x_bytes(ds) <= ((int64_t)1 << RESIDENT_BYTES_LOG2) / ds->n;
+}
+
+DltStatus dlt_open_data(DltReader *r)
+{
+    DltDataSpec *d = &r->spec->data;
+    const DltDataOpts *o = r->spec->sections->data.v;
+    for (int i = 0; i < DLT_N_SPLIT; i++)
+        DLT_TRY(open_source(r, i));
+    estimate_shares(r->spec);
+    d->resident = o->cache == DLT_CACHE_DEVICE;
+    if (o->cache == DLT_CACHE_AUTO) {
+        d->resident = true;
+        for (int i = 0; i < DLT_N_SPLIT; i++)
+            if (d->source[i].def && !fits_device(&d->source[i].ds)) d->resident = false;
+    }
+    return DLT_OK;
+}
+
+static DltStatus check_agreement(const DltSpec *spec, int split, DltErr *err)
+{
+    const DltSource *a = &spec->data.source[DLT_TRAIN], *b = &spec->data.source[split];
+    char as[DLT_SHAPE_TEXT], bs[DLT_SHAPE_TEXT];
+    if (!b->def) return DLT_OK;
+    if (!dlt_shape_equal(&a->ds.x_shape, &b->ds.x_shape))
+        return dlt_err_at(err, DLT_E_DATA, b->opts.at,
+                          "data.%s: samples %s differ from data.train's %s", dlt_split_name[split],
+                          dlt_shape_text(&b->ds.x_shape, bs), dlt_shape_text(&a->ds.x_shape, as));
+    if (a->ds.classes != b->ds.classes)
+        return dlt_err_at(err, DLT_E_DATA, b->opts.at,
+                          "data.%s: %" PRId64 " classes, but data.train has %" PRId64,
+                          dlt_split_name[split], b->ds.classes, a->ds.classes);
+    return DLT_OK;
+}
+
+static DltStatus check_normalize(const DltSpec *spec, DltErr *err)
+{
+    const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
+    const DltDataOpts *o = spec->sections->data.v;
+    int64_t n = dlt_norm_count(ds);
+    if (spec->data.normalize == DLT_NORM_NONE) return DLT_OK;
+    if (!dlt_dtype_is_float(ds->x_dtype) && ds->x_dtype != DLT_U8)
+        return dlt_err_at(err, DLT_E_CONFIG, o->normalize->at,
+                          "data.normalize: data.train holds ids, which have no mean");
+    if (spec->data.normalize != DLT_NORM_GIVEN || spec->data.mean.n == 1 || spec->data.mean.n == n)
+        return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, o->normalize->at,
+                      "data.normalize: %d means, but data.train has %" PRId64
+                      " channels; give %" PRId64 " or one for all",
+                      spec->data.mean.n, n, n);
+}
+
+static DltStatus check_augment(const DltSpec *spec, DltErr *err)
+{
+    const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
+    const DltFetch *a = &spec->data.augment;
+    const DltDataOpts *o = spec->sections->data.v;
+    char shape[DLT_SHAPE_TEXT];
+    if (!a->augment) return DLT_OK;
+    if (ds->x_shape.rank != 3 || ds->channel_axis != 0)
+        return dlt_err_at(
+            err, DLT_E_CONFIG, o->augment->at,
+            "data.augment: changes images [C, H, W], but a sample of data.train is %s",
+            dlt_shape_text(&ds->x_shape, shape));
+    int64_t h = ds->x_shape.dim[1], w = ds->x_shape.dim[2], side = h < w ? h : w;
+    if (a->pad >= side || a->cutout > side)
+        return dlt_err_at(err, DLT_E_CONFIG, o->augment->at,
+                          "data.augment: %s %d is too large for images of %" PRId64 "x%" PRId64,
+                          a->pad >= side ? "pad_crop" : "cutout",
+                          (int)(a->pad >= side ? a->pad : a->cutout), h, w);
+    return DLT_OK;
+}
+
+DltStatus dlt_check_data(const DltSpec *spec, DltErr *err)
+{
+    DltStatus status = check_agreement(spec, DLT_VAL, err);
+    status = dlt_first(status, check_agreement(spec, DLT_TEST, err));
+    status = dlt_first(status, check_normalize(spec, err));
+    return dlt_first(status, check_augment(spec, err));
+}
+
+/* a without b; both ascending. */
+static DltSplit without(DltArena *arena, const DltSplit *a, const DltSplit *b)
+{
+    int64_t *id = DLT_NEW_ARRAY(arena, a->n + 1, int64_t);
+    DltSplit r = {.ds = a->ds, .id = id};
+    for (int64_t i = 0, j = 0; i < a->n; i++) {
+        while (j < b->n && b->id[j] < a->id[i])
+            j++;
+        if (j == b->n || b->id[j] != a->id[i]) id[r.n++] = a->id[i];
+    }
+    return r;
+}
+
+static DltStatus check_share(const DltSpec *spec, int split, DltErr *err)
+{
+    const DltSource *s = &spec->data.source[split];
+    if (s->split.n > 0) return DLT_OK;
+    const DltYaml *at = spec->sections->source[split];
+    return dlt_err_at(err, DLT_E_DATA, at->at, "data.%s: no sample of %" PRId64 " falls into it",
+                      dlt_split_name[split], s->ds.n);
+}
+
+/* val and test as shares: test takes the lowest hashes, val the next ones, train the rest. */
+static DltStatus cut_shares(DltSpec *spec, DltErr *err)
+{
+    DltSource *s = spec->data.source;
+    double val = s[DLT_VAL].fraction, test = s[DLT_TEST].fraction;
+    const DltDataset *ds = &s[DLT_TRAIN].ds;
+    DltSplit train, both, rest;
+    if (val + test == 0.0) return DLT_OK;
+    DLT_TRY(dlt_split_fraction(spec->arena, ds, val + test, &train, &both, err));
+    s[DLT_TRAIN].split = train;
+    if (val > 0.0 && test > 0.0) {
+        DLT_TRY(dlt_split_fraction(spec->arena, ds, test, &rest, &s[DLT_TEST].split, err));
+        s[DLT_VAL].split = without(spec->arena, &both, &s[DLT_TEST].split);
+    } else {
+        s[val > 0.0 ? DLT_VAL : DLT_TEST].split = both;
+    }
+    for (int i = 0; i < DLT_N_SPLIT; i++)
+        if (i == DLT_TRAIN || s[i].fraction > 0.0) DLT_TRY(check_share(spec, i, err));
+    spec->sections->counted_early = false;
+    return dlt_spec_count(spec, err);
+}
+
+static DltStatus measure(DltSpec *spec, DltErr *err)
+{
+    DltDataSpec *d = &spec->data;
+    double *mean, *std;
+    if (d->normalize != DLT_NORM_FROM_TRAIN) return DLT_OK;
+    DLT_TRY(dlt_norm_measure(spec->arena, &d->source[DLT_TRAIN].split, &mean, &std, err));
+    int n = (int)dlt_norm_count(&d->source[DLT_TRAIN].ds);
+    d->mean = (DltFloats){n, mean};
+    d->std = (DltFloats){n, std};
+    return DLT_OK;
+}
+
+DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
+{
+    DltSource *s = spec->data.source;
+    for (int i = DLT_VAL; i < DLT_N_SPLIT; i++)
+        if ((splits >> i & 1) && s[i].fraction > 0.0) splits |= 1u << DLT_TRAIN;
+    for (int i = 0; i < DLT_N_SPLIT; i++) {
+        if (!(splits >> i & 1) || !s[i].def || s[i].fraction > 0.0 || s[i].loaded) continue;
+        if (s[i].def->load) DLT_TRY(s[i].def->load(spec->arena, &s[i].ds, err));
+        s[i].loaded = true;
+    }
+    if (!(splits & 1u << DLT_TRAIN)) return DLT_OK;
+    for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) /* what loading found out about the shared set */
+        if (s[i].fraction > 0.0) s[i].ds = s[DLT_TRAIN].ds;
+    if (spec->sections->counted_early) DLT_TRY(cut_shares(spec, err));
+    return spec->data.mean.n > 0 ? DLT_OK : measure(spec, err);
+}

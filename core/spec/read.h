@@ -1,0 +1,198 @@
+/* What the files of core/spec share while a config is read: the sections' option structs, picking
+ * one kind out of `kind: {...}`, and the registries behind the names. Private to core/spec. */
+#ifndef DLT_SPEC_READ_H
+#define DLT_SPEC_READ_H
+
+#include "spec/spec.h"
+
+/* The sections as their field tables read them; members are keys. Subtrees (DltYaml) are read by
+ * the file of their section. */
+typedef struct DltRoot {
+    int64_t dltrain, seed;
+    const char *name, *device;
+    const DltYaml *vars, *blocks, *data, *model, *loss, *train, *eval, *checkpoint, *log, *passes,
+        *expect;
+} DltRoot;
+typedef struct DltDataOpts {
+    const DltYaml *train, *val, *test, *normalize, *augment;
+    int cache, last;
+    int64_t threads;
+} DltDataOpts;
+typedef struct DltTrainOpts {
+    DltSpan length;
+    const DltYaml *batch, *optimizer, *schedule, *clip, *stop_early, *guard;
+    int precision, recompute;
+    double ema;
+    bool deterministic;
+} DltTrainOpts;
+typedef struct DltBatchOpts {
+    int64_t global, micro;
+} DltBatchOpts;
+typedef struct DltGroupOpts {
+    DltStrs match;
+    double weight_decay;
+    const char *lr;
+    bool freeze;
+} DltGroupOpts;
+typedef struct DltClipOpts {
+    double norm;
+} DltClipOpts;
+typedef struct DltStopOpts {
+    int64_t patience;
+    const char *metric;
+} DltStopOpts;
+typedef struct DltGuardOpts {
+    int nonfinite;
+    int64_t limit;
+} DltGuardOpts;
+typedef struct DltEvalOpts {
+    DltSpan every;
+    DltStrs metrics;
+    int weights;
+} DltEvalOpts;
+typedef struct DltCheckpointOpts {
+    const char *every;
+    const DltYaml *keep;
+} DltCheckpointOpts;
+typedef struct DltKeepOpts {
+    int64_t last;
+    const char *best;
+    DltSpan every;
+} DltKeepOpts;
+typedef struct DltLogOpts {
+    DltSpan every;
+} DltLogOpts;
+typedef struct DltMeanStd {
+    DltFloats mean, std;
+} DltMeanStd;
+enum { DLT_CACHE_AUTO, DLT_CACHE_DEVICE, DLT_CACHE_HOST };
+enum { DLT_LAST_KEEP, DLT_LAST_DROP };
+enum { DLT_WEIGHTS_RAW, DLT_WEIGHTS_EMA };
+enum { DLT_N_AUGMENT = 3 };
+
+/* Options of every section as read, for marks in later checks and for the resolved config. An
+ * option set whose `fields` is NULL was not written and has no defaults. */
+typedef struct DltSections {
+    DltOpts root, data, train, batch, clip, stop, guard, eval, checkpoint, keep, log, mean_std;
+    DltOpts augment[DLT_N_AUGMENT]; /* as DltAugmentDef rows; fields NULL: not wanted */
+    DltOpts *group;                 /* [train.update.n_group] */
+    const DltYaml *source[DLT_N_SPLIT];
+    bool counted_early; /* sample counts are estimates until the data is loaded */
+} DltSections;
+
+extern const DltField dlt_root_fields[], dlt_data_fields[], dlt_train_fields[], dlt_batch_fields[],
+    dlt_group_fields[], dlt_clip_fields[], dlt_stop_fields[], dlt_guard_fields[], dlt_eval_fields[],
+    dlt_checkpoint_fields[], dlt_keep_fields[], dlt_log_fields[], dlt_mean_std_fields[];
+
+/* Augmentations, in the order in which they are applied. */
+typedef struct DltAugmentDef {
+    const char *name, *help;
+    const DltField *fields;
+    size_t opt_size;
+    void (*set)(DltFetch *fetch, const void *opts);
+} DltAugmentDef;
+extern const DltAugmentDef dlt_augments[]; /* ends with a NULL name */
+
+/* The first failure of two: reading goes on after an error, to report all of them. */
+static inline DltStatus dlt_first(DltStatus a, DltStatus b)
+{
+    return a != DLT_OK ? a : b;
+}
+
+/* One walk over a config. */
+typedef struct DltReader {
+    DltArena *arena;
+    DltSpec *spec;
+    DltErr *err;
+    DltScope scope; /* vars, and data.* once the data sets are open */
+} DltReader;
+
+/* A registry as the reader and the messages see it. */
+typedef struct DltRegistryRow {
+    const char *name, *help;
+    const DltField *fields;
+} DltRegistryRow;
+typedef struct DltRegistry {
+    const char *path, *noun, *plural; /* "train.optimizer", "optimizer", "optimizers" */
+    bool (*row)(int i, DltRegistryRow *row);
+} DltRegistry;
+enum {
+    DLT_REG_LAYER,
+    DLT_REG_LOSS,
+    DLT_REG_OPTIM,
+    DLT_REG_SCHEDULE,
+    DLT_REG_METRIC,
+    DLT_REG_DATASET,
+    DLT_REG_AUGMENT,
+    DLT_N_REGISTRY
+};
+extern const DltRegistry dlt_registries[DLT_N_REGISTRY];
+/* NULL-terminated names of a registry, and of it plus `more` (NULL-terminated). */
+const char *const *dlt_registry_names(DltArena *arena, int registry, const char *const *more);
+/* CONFIG: "PATH: unknown NOUN 'x'; did you mean 'y'? known: ...". Says where x belongs when another
+ * registry or section has it. */
+DltStatus dlt_spec_unknown(DltErr *err, DltMark at, const char *path, int registry,
+                           const char *name, const char *const *known);
+/* Registers every field table, so that unknown keys are answered across sections. */
+const DltNames *dlt_spec_names(DltArena *arena);
+
+/* The one kind of an item: `relu`, `dense: 64`, `{dense: {...}, name: head}`. */
+typedef struct DltPick {
+    const char *kind;
+    DltMark at;
+    const DltYaml *value; /* NULL for a bare word */
+} DltPick;
+typedef struct DltPickRule {
+    const char *path;          /* of the item, for messages */
+    int registry;              /* what is picked */
+    const char *const *known;  /* names that may be picked */
+    const char *const *beside; /* keys that may stand beside the kind */
+} DltPickRule;
+DltStatus dlt_pick(const DltYaml *item, const DltPickRule *rule, DltPick *pick,
+                   DltErr *err) DLT_CHECKED;
+
+/* Expands $names and reads a field table; `tree` may be NULL. */
+DltStatus dlt_read_fields(DltReader *r, const DltField *fields, size_t size, const DltYaml *tree,
+                          const char *path, DltMark at, DltOpts *out) DLT_CHECKED;
+
+/* Sections, one function each; every error is reported, the status is the worst of them. */
+DltStatus dlt_read_data(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_open_data(DltReader *r) DLT_CHECKED;
+DltStatus dlt_check_data(const DltSpec *spec, DltErr *err) DLT_CHECKED; /* against open data sets */
+DltStatus dlt_read_loss(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_train(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_optimizer(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_schedule(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_eval(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_checkpoint(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_log(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_read_expect(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+/* Cross-key rules of two tables, also asked by the resolver. */
+DltStatus dlt_guard_check(const DltOpts *o, DltErr *err) DLT_CHECKED;
+DltStatus dlt_group_check(const DltOpts *o, DltErr *err) DLT_CHECKED;
+/* "val.top1" -> its definition, or CONFIG when the split or the metric is not in this run. `def` is
+ * NULL for the loss. */
+DltStatus dlt_metric_of(const DltSpec *spec, DltMark at, const char *path, const char *name,
+                        const DltMetricDef **def, DltErr *err) DLT_CHECKED;
+
+/* Spans -> updates, schedule lengths, and what can be said about them before the start. */
+DltStatus dlt_spec_count(DltSpec *spec, DltErr *err) DLT_CHECKED;
+/* Builds the model once to find its errors and checks it against data, loss and expectations. */
+DltStatus dlt_check_model(DltSpec *spec, DltErr *err) DLT_CHECKED;
+/* The resolved config: every default written out; loads again as itself. */
+DltYaml *dlt_spec_resolve(const DltSpec *spec);
+/* The options that may be written out: those given, and each default that `check` (may be NULL)
+ * accepts beside them. */
+DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
+                           DltStatus (*check)(const DltOpts *o, DltErr *err));
+
+/* The names $name and ${data.classes} can see: vars, and data.* once the data sets are open. */
+DltScope dlt_spec_scope(const DltSpec *spec);
+
+/* The model interpreter (model.c): adds the layers of spec->model to m->build, from m->x to m->out, and
+ * fills m's layer table. */
+DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltErr *err) DLT_CHECKED;
+/* The model list with every layer's defaults written out; blocks and references stay as written. */
+DltYaml *dlt_resolve_layers(const DltSpec *spec, DltYaml *list);
+
+#endif

@@ -1,0 +1,195 @@
+/* `train:` and `loss:`: how long, how much at a time, in which precision, and what guards the run.
+ * Optimizer, groups and schedule are read in optimizer.c. */
+#include "spec/read.h"
+
+#include <inttypes.h>
+
+enum { RECOMPUTE_NONE };
+
+static const DltEnum precision_choices[] = {
+    {"f32", DLT_PRECISION_F32},
+    {"tf32", DLT_PRECISION_TF32},
+    {"bf16", DLT_PRECISION_BF16},
+    {NULL, 0},
+};
+static const DltEnum recompute_choices[] = {
+    {"none", RECOMPUTE_NONE},
+    {NULL, 0},
+};
+static const DltEnum guard_choices[] = {
+    {"stop", DLT_GUARD_STOP},
+    {"skip", DLT_GUARD_SKIP},
+    {NULL, 0},
+};
+
+const DltField dlt_train_fields[] = {
+    {.key = "for",
+     .type = DLT_T_SPAN,
+     .offset = offsetof(DltTrainOpts, length),
+     .required = true,
+     .lo = 0,
+     .hi = 1e15,
+     .open_lo = true,
+     .help = "length of the run in epochs, steps (optimizer updates) or samples",
+     .example = "for: 5 epochs"},
+    DLT_TREE(DltTrainOpts, batch, .required = true,
+             .help = "samples an optimizer update, over all devices: a number or {global, micro}",
+             .example = "batch: {global: 512, micro: 128}"),
+    DLT_ENUM(DltTrainOpts, precision, .def = "tf32", .choices = precision_choices,
+             .help = "tf32: f32 numbers, TF32 tensor cores where the device has them; f32 is "
+                     "strict; bf16: bf16 products with f32 master weights",
+             .example = "precision: bf16"),
+    DLT_TREE(DltTrainOpts, optimizer, .required = true,
+             .help = "one optimizer with its options, and parameter groups",
+             .example = "optimizer: {adamw: {lr: 1e-3}, groups: [{match: \"*.bias\", weight_decay: "
+                        "0}]}"),
+    DLT_TREE(DltTrainOpts, schedule, .help = "list of pieces of the learning rate, in order",
+             .example = "schedule: [{warmup: 5 epochs}, {cosine: {to: 0}}]"),
+    DLT_TREE(DltTrainOpts, clip, .help = "bound on the gradient's global norm",
+             .example = "clip: {norm: 1.0}"),
+    DLT_FLOAT(DltTrainOpts, ema, .def = "0", .lo = 0, .hi = 1, .open_hi = true,
+              .help = "decay of the running average of the weights; 0: none",
+              .example = "ema: 0.999"),
+    DLT_TREE(DltTrainOpts, stop_early,
+             .help = "end the run when a metric has not improved for some evaluations",
+             .example = "stop_early: {patience: 5, metric: val.loss}"),
+    DLT_TREE(DltTrainOpts, guard, .help = "what happens when the loss or a gradient is not finite",
+             .example = "guard: {nonfinite: skip, limit: 10}"),
+    DLT_BOOL(DltTrainOpts, deterministic, .def = "true",
+             .help = "same bits on every run on one type of device",
+             .example = "deterministic: false"),
+    DLT_ENUM(DltTrainOpts, recompute, .def = "none", .choices = recompute_choices,
+             .help = "activations computed again in the backward pass",
+             .example = "recompute: none"),
+    DLT_FIELDS_END,
+};
+
+const DltField dlt_batch_fields[] = {
+    DLT_INT(DltBatchOpts, global, .required = true, .main = true, .lo = 1, .hi = 1 << 30,
+            .unit = "samples", .help = "samples an optimizer update", .example = "batch: 128"),
+    DLT_INT(DltBatchOpts, micro, .lo = 1, .hi = 1 << 30, .unit = "samples",
+            .help = "samples at a time; gradients are summed over global / micro of them. Default: "
+                    "global",
+            .example = "micro: 32"),
+    DLT_FIELDS_END,
+};
+
+const DltField dlt_clip_fields[] = {
+    DLT_FLOAT(DltClipOpts, norm, .required = true, .main = true, .lo = 0, .hi = 1e30,
+              .open_lo = true, .help = "largest global norm of the gradient (Pascanu et al. 2013)",
+              .example = "norm: 1.0"),
+    DLT_FIELDS_END,
+};
+
+const DltField dlt_stop_fields[] = {
+    DLT_INT(DltStopOpts, patience, .required = true, .main = true, .lo = 1, .hi = 1000000,
+            .unit = "evaluations", .help = "evaluations without improvement before the run ends",
+            .example = "patience: 5"),
+    DLT_STR(DltStopOpts, metric, .def = "val.loss", .help = "what must improve",
+            .example = "metric: val.top1"),
+    DLT_FIELDS_END,
+};
+
+const DltField dlt_guard_fields[] = {
+    DLT_ENUM(DltGuardOpts, nonfinite, .def = "stop", .choices = guard_choices,
+             .help = "stop: end with exit 7; skip: leave the update out and go on",
+             .example = "nonfinite: skip"),
+    DLT_INT(DltGuardOpts, limit, .def = "10", .lo = 1, .hi = 1000000,
+            .help = "skip: skipped updates in a row that end the run", .example = "limit: 10"),
+    DLT_FIELDS_END,
+};
+
+static DltStatus read_batch(DltReader *r, const DltYaml *tree)
+{
+    DltTrainSpec *t = &r->spec->train;
+    DltOpts *o = &r->spec->sections->batch;
+    DLT_TRY(dlt_schema_read(r->arena, dlt_batch_fields, sizeof(DltBatchOpts), tree, "train.batch",
+                            tree->at, o, r->err));
+    const DltBatchOpts *b = o->v;
+    t->batch = b->global;
+    t->micro = dlt_opts_given(o, offsetof(DltBatchOpts, micro)) ? b->micro : b->global;
+    t->update.n_micro = t->batch / t->micro;
+    if (t->micro <= t->batch && t->batch % t->micro == 0) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltBatchOpts, micro)),
+                      "train.batch.micro: %" PRId64 " does not divide global %" PRId64, t->micro,
+                      t->batch);
+}
+
+static DltStatus read_clip(DltReader *r, const DltYaml *tree)
+{
+    DltOpts *o = &r->spec->sections->clip;
+    if (!tree) return DLT_OK;
+    DLT_TRY(dlt_schema_read(r->arena, dlt_clip_fields, sizeof(DltClipOpts), tree, "train.clip",
+                            tree->at, o, r->err));
+    r->spec->train.update.clip = ((const DltClipOpts *)o->v)->norm;
+    return DLT_OK;
+}
+
+static DltStatus read_stop(DltReader *r, const DltYaml *tree)
+{
+    DltOpts *o = &r->spec->sections->stop;
+    if (!tree) return DLT_OK;
+    DLT_TRY(dlt_schema_read(r->arena, dlt_stop_fields, sizeof(DltStopOpts), tree,
+                            "train.stop_early", tree->at, o, r->err));
+    const DltStopOpts *s = o->v;
+    r->spec->train.stop_patience = (int)s->patience;
+    r->spec->train.stop_metric = s->metric; /* looked up once the metrics are known */
+    return DLT_OK;
+}
+
+static DltStatus read_guard(DltReader *r, const DltYaml *tree)
+{
+    DltOpts *o = &r->spec->sections->guard;
+    DLT_TRY(dlt_schema_read(r->arena, dlt_guard_fields, sizeof(DltGuardOpts), tree, "train.guard",
+                            tree ? tree->at : DLT_NO_MARK, o, r->err));
+    const DltGuardOpts *g = o->v;
+    r->spec->train.on_nonfinite = g->nonfinite;
+    r->spec->train.guard_limit = g->limit;
+    return dlt_guard_check(o, r->err);
+}
+
+DltStatus dlt_guard_check(const DltOpts *o, DltErr *err)
+{
+    const DltGuardOpts *g = o->v;
+    size_t limit = offsetof(DltGuardOpts, limit);
+    if (g->nonfinite == DLT_GUARD_SKIP || !dlt_opts_given(o, limit)) return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, limit),
+                      "train.guard.limit: has no effect with nonfinite: stop");
+}
+
+DltStatus dlt_read_train(DltReader *r, const DltYaml *tree)
+{
+    DltTrainSpec *t = &r->spec->train;
+    DltOpts *opts = &r->spec->sections->train;
+    DltStatus status = dlt_read_fields(r, dlt_train_fields, sizeof(DltTrainOpts), tree, "train",
+                                       DLT_NO_MARK, opts);
+    const DltTrainOpts *o = opts->v;
+    if (!o) return status;
+    t->length = o->length;
+    t->precision = o->precision;
+    t->deterministic = o->deterministic;
+    t->update.ema = o->ema;
+    t->ema_on = o->ema > 0.0;
+    if (o->batch) status = dlt_first(status, read_batch(r, o->batch));
+    if (o->optimizer) status = dlt_first(status, dlt_read_optimizer(r, o->optimizer));
+    status = dlt_first(status, dlt_read_schedule(r, o->schedule));
+    status = dlt_first(status, read_clip(r, o->clip));
+    status = dlt_first(status, read_stop(r, o->stop_early));
+    return dlt_first(status, read_guard(r, o->guard));
+}
+
+DltStatus dlt_read_loss(DltReader *r, const DltYaml *tree)
+{
+    DltSpec *spec = r->spec;
+    DltYaml *item = NULL;
+    DltPickRule rule = {"loss", DLT_REG_LOSS, dlt_registry_names(r->arena, DLT_REG_LOSS, NULL),
+                        NULL};
+    DltPick pick;
+    DLT_TRY(dlt_expand(r->arena, &r->scope, tree, &item, r->err));
+    DLT_TRY(dlt_pick(item, &rule, &pick, r->err));
+    spec->loss = dlt_loss_find(pick.kind);
+    DLT_TRY(dlt_schema_read(r->arena, spec->loss->fields, spec->loss->opt_size, pick.value,
+                            dlt_arena_printf(r->arena, "loss.%s", pick.kind), pick.at,
+                            &spec->loss_opts, r->err));
+    return spec->loss->check ? spec->loss->check(&spec->loss_opts, r->err) : DLT_OK;
+}
