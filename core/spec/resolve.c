@@ -176,6 +176,18 @@ static DltYaml *train(Out *o)
     return map;
 }
 
+/* Without val, writing the default interval would ask for something to measure. */
+static DltYaml *eval(Out *o)
+{
+    const DltOpts *v = &o->spec->sections->eval;
+    DltYaml *all = opts(o, v, sizeof(DltEvalOpts), NULL),
+            *map = dlt_yaml_map(o->arena, DLT_NO_MARK);
+    bool every = o->spec->eval_split == DLT_VAL || dlt_opts_given(v, offsetof(DltEvalOpts, every));
+    for (int i = 0; i < all->n; i++)
+        if (every || strcmp(all->key[i], "every") != 0) put(o, map, all->key[i], all->item[i]);
+    return map;
+}
+
 DltYaml *dlt_spec_resolve(const DltSpec *spec)
 {
     struct DltSections *s = spec->sections;
@@ -190,7 +202,7 @@ DltYaml *dlt_spec_resolve(const DltSpec *spec)
         kind(&o, spec->loss->name,
              opts(&o, &spec->loss_opts, spec->loss->opt_size, spec->loss->check)));
     put(&o, map, "train", train(&o));
-    put(&o, map, "eval", opts(&o, &s->eval, sizeof(DltEvalOpts), NULL));
+    put(&o, map, "eval", eval(&o));
     DltYaml *checkpoint = opts(&o, &s->checkpoint, sizeof(DltCheckpointOpts), NULL);
     if (checkpoint) put(&o, checkpoint, "keep", opts(&o, &s->keep, sizeof(DltKeepOpts), NULL));
     put(&o, map, "checkpoint", checkpoint);

@@ -1,5 +1,6 @@
 /* One config from its text to a validated run: reads the sections in the order in which they need each other,
  * opens the data sets' headers, builds the model once to find its errors, and writes the resolved config. */
+#include "base/file.h"
 #include "spec/read.h"
 
 const DltField dlt_root_fields[] = {
