@@ -68,7 +68,7 @@ def save(folder, name):
 # ---- layers ----
 
 
-def layer(name, config, inputs, params, forward, sets=None, after=None):
+def layer(name, config, inputs, params, forward, sets=None, after=None, grads=True):
     """forward(inputs, params) -> y; after() -> states once forward has run."""
     case(name, config)
     x = [v.clone().requires_grad_(v.is_floating_point()) for v in inputs]
@@ -85,10 +85,11 @@ def layer(name, config, inputs, params, forward, sets=None, after=None):
         put("set", k, v, True)
     put("out", "y", y)
     for i, v in enumerate(x):
-        if v.is_floating_point():
+        if grads and v.is_floating_point():
             put("grad", "x%d" % i, v.grad)
     for k, v in p.items():
-        put("grad", k, v.grad)
+        if grads:
+            put("grad", k, v.grad)
     for k, v in (after() if after else {}).items():
         put("state", k, v)
 
@@ -184,7 +185,7 @@ def norm_cases():
         layer(name, "batch_norm" + options, [values(*shape)], {"weight": values(c), "bias": values(c)},
               lambda x, p: F.batch_norm(x[0], held["running_mean"], held["running_var"], p["weight"], p["bias"],
                                         training, f32(momentum), eps),
-              run, lambda: held)
+              run, lambda: held, training)  # evaluation has no gradient
 
     batch_norm("batch_norm", "", (2, 3, 3, 2), 0.1)
     batch_norm("batch_norm_rows", ": {momentum: 0.25}", (5, 4), 0.25)
