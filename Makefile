@@ -82,6 +82,7 @@ $B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
 	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -lcublasLt -ldl
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
+	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt64.a -lcmocka $(LIBS)
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)

@@ -22,7 +22,7 @@
 static DltTensor *apply(DltBuild *b, const DltOpts *o, DltTensor *x, DltUnaryFn fn, double alpha)
 {
     if (!dlt_layer_wants_floats(b, o, x)) return dlt_build_poison(b);
-    return dlt_unary(b, x, fn, (float)alpha);
+    return dlt_unary(b, x, fn, alpha);
 }
 
 PLAIN_TABLE(PLAIN)

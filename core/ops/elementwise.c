@@ -23,13 +23,13 @@ const char *dlt_unary_name(DltUnaryFn fn)
 
 /* ---- unary ---- */
 
-DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, float alpha)
+DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, double alpha)
 {
     DltUnary a = {fn, alpha};
     return dlt_build_op(b, DLT_OP_unary_fwd, &a, &x, 1);
 }
 
-DltTensor *dlt_unary_grad(DltBuild *b, DltTensor *dy, DltTensor *saved, DltUnaryFn fn, float alpha)
+DltTensor *dlt_unary_grad(DltBuild *b, DltTensor *dy, DltTensor *saved, DltUnaryFn fn, double alpha)
 {
     DltUnary a = {fn, alpha};
     return dlt_build_op(b, DLT_OP_unary_bwd, &a, (DltTensor *const[]){dy, saved}, 2);
@@ -215,10 +215,10 @@ static DltStatus reduce_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
 static void reduce_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
 {
     const DltReduce *a = n->attr;
-    DltTensor *zero = dlt_unary(b, n->in[0], DLT_FN_SCALE, 0.0f);
+    DltTensor *zero = dlt_unary(b, n->in[0], DLT_FN_SCALE, 0.0);
     double count =
         (double)dlt_shape_count(&n->in[0]->shape) / (double)dlt_shape_count(&n->out[0]->shape);
-    DltTensor *d = a->mean ? dlt_unary(b, dout[0], DLT_FN_SCALE, (float)(1.0 / count)) : dout[0];
+    DltTensor *d = a->mean ? dlt_unary(b, dout[0], DLT_FN_SCALE, 1.0 / count) : dout[0];
     din[0] = dlt_add(b, zero, d);
 }
 

@@ -37,7 +37,7 @@ typedef enum DltUnaryFn {
 
 typedef struct DltUnary {
     DltUnaryFn fn;
-    float alpha;
+    double alpha;
 } DltUnary;
 
 typedef enum DltBinaryFn { DLT_ADD, DLT_SUB, DLT_MUL, DLT_DIV, DLT_N_BINARY } DltBinaryFn;
@@ -65,8 +65,9 @@ typedef struct DltReorder {
 bool dlt_unary_saves_y(DltUnaryFn fn);
 const char *dlt_unary_name(DltUnaryFn fn);
 
-DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, float alpha);
-DltTensor *dlt_unary_grad(DltBuild *b, DltTensor *dy, DltTensor *saved, DltUnaryFn fn, float alpha);
+DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, double alpha);
+DltTensor *dlt_unary_grad(DltBuild *b, DltTensor *dy, DltTensor *saved, DltUnaryFn fn,
+                          double alpha);
 DltTensor *dlt_binary(DltBuild *b, DltTensor *a, DltTensor *c, DltBinaryFn fn);
 DltTensor *dlt_add(DltBuild *b, DltTensor *a, DltTensor *c);
 DltTensor *dlt_mul(DltBuild *b, DltTensor *a, DltTensor *c);

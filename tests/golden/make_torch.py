@@ -10,7 +10,7 @@ Every file is a list of cases:
     KIND NAME DIMS...      a tensor, its values on the next line
 Kinds: in (float input), ids (integer input), param, set (state before), out, grad, state (after),
 num (a named number). Inputs and parameters are odd multiples of 1/64, so f32 holds them exactly and
-no value lies on a kink; where a layer keeps a number in f32 (eps, alpha), the same f32 value is used.
+no value lies on a kink; where a layer keeps a number in f32 (eps, p), the same f32 value is used.
 A layer's scalar loss is sum (y - t)^2 with the target t (in t)."""
 
 import math
@@ -214,8 +214,8 @@ def activation_cases():
         layer(name, config, [values(2, 9) * scale], {}, lambda x, p: f(x[0]))
 
     act("relu", "relu", F.relu)
-    act("leaky_relu", "leaky_relu", lambda x: F.leaky_relu(x, f32(0.01)))
-    act("leaky_relu_slope", "leaky_relu: 0.2", lambda x: F.leaky_relu(x, f32(0.2)))
+    act("leaky_relu", "leaky_relu", lambda x: F.leaky_relu(x, 0.01))
+    act("leaky_relu_slope", "leaky_relu: 0.2", lambda x: F.leaky_relu(x, 0.2))
     act("gelu", "gelu", F.gelu)
     act("gelu_tanh", "gelu: tanh", lambda x: F.gelu(x, approximate="tanh"))
     act("silu", "silu", F.silu)
