@@ -1,0 +1,220 @@
+/* Whole files: bounded reads; writes that appear whole or not at all. Failures come from the system
+ * itself (a full device, missing folders) and, in the fault build, from every call in turn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/sys.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct Folder {
+    DltArena *arena;
+    DltErr err;
+    char *path, *file; /* the folder and a file in it that holds "old" */
+} Folder;
+
+static void write_plain(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static int setup(void **state)
+{
+    DltArena *arena = dlt_arena_new();
+    Folder *f = DLT_NEW(arena, Folder);
+    f->arena = arena;
+    f->path = dlt_arena_str(arena, "/tmp/dlt-file-XXXXXX");
+    assert_non_null(mkdtemp(f->path));
+    f->file = dlt_path_join(arena, f->path, "x.bin");
+    write_plain(f->file, "old");
+    dlt_err_init(&f->err);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    Folder *f = *state;
+    unlink(f->file);
+    int failed = rmdir(f->path); /* fails when a temporary file was left */
+    dlt_arena_free(f->arena);
+    return failed;
+}
+
+static int n_entries(const char *path)
+{
+    int n = -2; /* . and .. */
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        n++;
+    closedir(folder);
+    return n;
+}
+
+static const char *content(Folder *f)
+{
+    char *bytes = NULL;
+    int64_t n = 0;
+    DltStatus status =
+        dlt_file_read(f->arena, f->file, 1 << 20, DLT_E_DATA, DLT_NO_MARK, &bytes, &n, &f->err);
+    assert_int_equal(status, DLT_OK);
+    return bytes;
+}
+
+static void reads_are_bounded_and_explained(void **state)
+{
+    Folder *f = *state;
+    char *bytes = NULL;
+    int64_t n = 0;
+    DltMark at = {.file = "c.yaml", .line = 3, .col = 7};
+    assert_int_equal(dlt_file_read(f->arena, f->file, 3, DLT_E_DATA, at, &bytes, &n, &f->err),
+                     DLT_OK);
+    assert_int_equal(n, 3);
+    assert_string_equal(bytes, "old");
+    assert_int_equal(dlt_file_read(f->arena, f->file, 2, DLT_E_DATA, at, &bytes, &n, &f->err),
+                     DLT_E_DATA);
+    assert_non_null(strstr(f->err.report[0].text, "3 bytes, more than the limit of 2"));
+    assert_int_equal(f->err.report[0].at.line, 3);
+    assert_int_equal(dlt_file_read(f->arena, f->path, 9, DLT_E_CONFIG, at, &bytes, &n, &f->err),
+                     DLT_E_CONFIG);
+    assert_non_null(strstr(f->err.report[1].text, "no regular file"));
+    assert_int_equal(
+        dlt_file_read(f->arena, "none/x", 9, DLT_E_CHECKPOINT, at, &bytes, &n, &f->err),
+        DLT_E_CHECKPOINT);
+    char cwd[4096];
+    assert_true(dlt_sys_cwd(cwd, sizeof cwd));
+    assert_non_null(
+        strstr(f->err.report[2].text, dlt_arena_printf(f->arena, "%s/none/x: No such", cwd)));
+}
+
+static void a_commit_replaces_the_file(void **state)
+{
+    Folder *f = *state;
+    DltAtomic *file = NULL;
+    assert_int_equal(dlt_atomic_open(f->arena, f->file, &file, &f->err), DLT_OK);
+    assert_int_equal(dlt_atomic_write(file, "new ", 4, &f->err), DLT_OK);
+    assert_int_equal(dlt_atomic_write(file, "text", 4, &f->err), DLT_OK);
+    assert_string_equal(content(f), "old");
+    assert_int_equal(n_entries(f->path), 2);
+    assert_int_equal(dlt_atomic_commit(file, &f->err), DLT_OK);
+    assert_string_equal(content(f), "new text");
+    assert_int_equal(n_entries(f->path), 1);
+    dlt_atomic_abandon(file); /* nothing to do any more */
+    assert_string_equal(content(f), "new text");
+}
+
+static void abandoned_files_leave_nothing(void **state)
+{
+    Folder *f = *state;
+    DltAtomic *file = NULL;
+    assert_int_equal(dlt_atomic_open(f->arena, f->file, &file, &f->err), DLT_OK);
+    dlt_atomic_abandon(file);
+    assert_int_equal(n_entries(f->path), 1);
+    dlt_atomic_abandon(NULL);
+
+    DltArena *inner = dlt_arena_new();
+    assert_int_equal(dlt_atomic_open(inner, f->file, &file, &f->err), DLT_OK);
+    dlt_arena_free(inner); /* the arena's end abandons too */
+    assert_int_equal(n_entries(f->path), 1);
+    assert_string_equal(content(f), "old");
+}
+
+static void a_missing_folder_is_a_resource_error(void **state)
+{
+    Folder *f = *state;
+    DltAtomic *file = NULL;
+    const char *path = dlt_path_join(f->arena, f->path, "none/x");
+    assert_int_equal(dlt_atomic_open(f->arena, path, &file, &f->err), DLT_E_RESOURCE);
+    assert_non_null(strstr(f->err.report[0].text, path));
+    assert_non_null(strstr(f->err.report[0].text, "No such file"));
+}
+
+/* A target that cannot be replaced: the rename fails after everything was written. */
+static void a_failed_rename_removes_the_temporary_file(void **state)
+{
+    Folder *f = *state;
+    DltAtomic *file = NULL;
+    const char *folder = dlt_path_join(f->arena, f->path, "sub");
+    assert_int_equal(mkdir(folder, 0755), 0);
+    assert_int_equal(dlt_atomic_open(f->arena, folder, &file, &f->err), DLT_OK);
+    assert_int_equal(dlt_atomic_write(file, "x", 1, &f->err), DLT_OK);
+    assert_int_equal(dlt_atomic_commit(file, &f->err), DLT_E_RESOURCE);
+    assert_int_equal(n_entries(f->path), 2);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static DltStatus write_whole(Folder *f)
+{
+    DltAtomic *file = NULL;
+    DLT_TRY(dlt_atomic_open(f->arena, f->file, &file, &f->err));
+    DLT_TRY(dlt_atomic_write(file, "new", 3, &f->err));
+    return dlt_atomic_commit(file, &f->err);
+}
+
+/* Fails the k-th file call, k = 1, 2, ... until nothing fails: the file is old or new, never else,
+ * a reported success is new, and no temporary file stays. */
+static void every_file_call_may_fail(void **state)
+{
+    Folder *f = *state;
+    if (!dlt_sys_fault_set("file:1:EIO:once")) skip();
+    for (int k = 1;; k++) {
+        write_plain(f->file, "old");
+        dlt_err_init(&f->err);
+        assert_true(dlt_sys_fault_set(dlt_arena_printf(f->arena, "file:%d:EIO:once", k)));
+        DltStatus status = write_whole(f);
+        assert_true(dlt_sys_fault_set(""));
+        const char *now = content(f);
+        assert_true(strcmp(now, "old") == 0 || strcmp(now, "new") == 0);
+        assert_int_equal(n_entries(f->path), 1);
+        if (status == DLT_OK) {
+            assert_string_equal(now, "new");
+            assert_true(k > 5);
+            return;
+        }
+        assert_int_equal(status, DLT_E_RESOURCE);
+        assert_non_null(strstr(f->err.report[0].text, "Input/output error"));
+    }
+}
+
+static void paths_are_joined_and_taken_apart(void **state)
+{
+    DltArena *a = ((Folder *)*state)->arena;
+    assert_string_equal(dlt_path_join(a, "a/b", "../c"), "a/b/../c");
+    assert_string_equal(dlt_path_join(a, "a/", "c"), "a/c");
+    assert_string_equal(dlt_path_join(a, "/", "c"), "/c");
+    assert_string_equal(dlt_path_join(a, ".", "c"), "c");
+    assert_string_equal(dlt_path_join(a, "a", "/c"), "/c");
+    assert_string_equal(dlt_path_folder(a, "a/b/c"), "a/b");
+    assert_string_equal(dlt_path_folder(a, "c"), ".");
+    assert_string_equal(dlt_path_folder(a, "/c"), "/");
+    assert_string_equal(dlt_path_absolute(a, "/x"), "/x");
+    char cwd[4096];
+    assert_true(dlt_sys_cwd(cwd, sizeof cwd));
+    assert_string_equal(dlt_path_absolute(a, "./x"), dlt_arena_printf(a, "%s/x", cwd));
+}
+
+int main(void)
+{
+#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        FILE_TEST(reads_are_bounded_and_explained),
+        FILE_TEST(a_commit_replaces_the_file),
+        FILE_TEST(abandoned_files_leave_nothing),
+        FILE_TEST(a_missing_folder_is_a_resource_error),
+        FILE_TEST(a_failed_rename_removes_the_temporary_file),
+        FILE_TEST(every_file_call_may_fail),
+        FILE_TEST(paths_are_joined_and_taken_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
