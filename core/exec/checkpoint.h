@@ -29,7 +29,11 @@ typedef struct DltCheckpointMeta {
     int64_t bad_evals; /* since the best: patience */
     double train_time_s;
     const char *metrics; /* last metrics row as JSON object text */
-    int64_t nonfinite_skipped;
+    int64_t reported;    /* update of that row; < step: what was due after `step` is still to do */
+    int64_t nonfinite_skipped, skipped_in_row;
+    double loss_scale;  /* f16; 1 otherwise */
+    int64_t good_steps; /* f16: updates since the scale last changed */
+    uint64_t run;       /* number of the run that wrote it: kept by resume */
     uint64_t plan_hash;
     const char *device;
 } DltCheckpointMeta;
@@ -45,11 +49,15 @@ typedef struct DltCheckpointTensor {
 typedef struct DltCheckpoint {
     DltCheckpointMeta meta;
     int n_tensor;
-    DltCheckpointTensor *tensor; /* sorted by offset */
+    DltCheckpointTensor *tensor;         /* sorted by offset */
+    const DltCheckpointTensor **by_name; /* reader: the same, sorted by name */
     int64_t file_bytes;
     const char *path;
 } DltCheckpoint;
 
+/* Size of the file that dlt_checkpoint_write would make; CONFIG where the format's limits (header 16
+ * MiB, 65,536 tensors, names of 255 bytes) are passed. Tensor bytes are not looked at. */
+DltStatus dlt_checkpoint_bytes(const DltCheckpoint *c, int64_t *bytes, DltErr *err) DLT_CHECKED;
 /* Atomic; RESOURCE on any failed call, the older file untouched. */
 DltStatus dlt_checkpoint_write(const char *path, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
 /* Whole file into the arena (or mapped privately), verified. Says what kind of file it is when it
