@@ -3,6 +3,7 @@
 #include "base/sys.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -298,6 +299,25 @@ bool dlt_sys_free_bytes(const char *folder, int64_t *bytes)
 bool dlt_sys_cwd(char *buf, size_t n)
 {
     return getcwd(buf, n) != NULL;
+}
+
+static int glob_failed(const char *path, int reason)
+{
+    (void)path;
+    errno = reason;
+    return 1;
+}
+
+int64_t dlt_sys_glob(const char *pattern, void (*each)(void *ctx, const char *path), void *ctx)
+{
+    if (fails(FAULT_FILE)) return -1;
+    glob_t found = {0};
+    int result = glob(pattern, 0, glob_failed, &found);
+    for (size_t i = 0; result == 0 && i < found.gl_pathc; i++)
+        each(ctx, found.gl_pathv[i]);
+    int64_t n = result == 0 ? (int64_t)found.gl_pathc : 0;
+    globfree(&found);
+    return result == 0 || result == GLOB_NOMATCH ? n : -1;
 }
 
 /* ---- time --------------------------------------------------------------------------------- */

@@ -42,6 +42,9 @@ int dlt_sys_mkdir(const char *path, int mode);
 int64_t dlt_sys_file_bytes(int fd); /* -1 when it is no regular file */
 bool dlt_sys_free_bytes(const char *folder, int64_t *bytes);
 bool dlt_sys_cwd(char *buf, size_t n); /* the current folder */
+/* Calls each(ctx, path) for the paths that match a shell pattern, in byte order. Their number, or
+ * -1 when a folder cannot be read. */
+int64_t dlt_sys_glob(const char *pattern, void (*each)(void *ctx, const char *path), void *ctx);
 
 /* Time: monotonic nanoseconds; wall-clock seconds since 1970. */
 int64_t dlt_sys_now_ns(void);

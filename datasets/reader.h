@@ -1,0 +1,51 @@
+/* What the readers share: class labels, agreement with the training set, checks over all samples,
+ * and the readers' checks in process (fuzzing, tests). Private to datasets/. */
+#ifndef DLT_READER_H
+#define DLT_READER_H
+
+#include "api/dataset.h"
+#include "datasets/blob.h"
+
+#define DATASET(name) extern const DltDatasetDef dlt_dataset_##name;
+#include "datasets/datasets.def"
+#undef DATASET
+
+enum { DLT_EXACT_INT = 1 << 24 }; /* whole numbers up to here are exact in f32 */
+
+/* Labels of a set that must be 0..C-1. */
+typedef struct DltLabels {
+    const DltBlob *b; /* for messages */
+    const int32_t *v;
+    int64_t n;
+    int64_t stated;    /* classes, as the config states them; 0: not stated */
+    DltMark stated_at; /* where */
+} DltLabels;
+/* The number of classes: as stated, as the training set has it (both must agree), or the highest
+ * label + 1, when every class occurs. Labels outside are errors that name file, record and value.
+ */
+DltStatus dlt_labels_classes(DltArena *arena, const DltLabels *labels, const DltDataset *like,
+                             int64_t *classes, DltErr *err) DLT_CHECKED;
+
+/* Shapes, types and classes must be those of the training set (like NULL: nothing to check). */
+DltStatus dlt_like_check(const DltDataset *ds, const DltDataset *like, DltErr *err) DLT_CHECKED;
+/* Reads every sample once. f32 data must be finite: no NaN, no infinity. */
+DltStatus dlt_samples_check(const DltDataset *ds, DltErr *err) DLT_CHECKED;
+/* Sets ds->fingerprint from shape, counts, names and up to 64 samples spread over the set. */
+DltStatus dlt_fingerprint(DltDataset *ds, DltErr *err) DLT_CHECKED;
+/* Elements of one sample. */
+int64_t dlt_x_count(const DltDataset *ds);
+int64_t dlt_y_count(const DltDataset *ds);
+
+/* Checks of bytes as a file of that format, in process and without global state: everything that
+ * open and load would check, then every sample is read. `y` (n_y 0: none) is the labels file. */
+DltStatus dlt_gz_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
+DltStatus dlt_idx_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
+                        DltErr *err) DLT_CHECKED;
+DltStatus dlt_cifar10_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
+DltStatus dlt_csv_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
+                        DltErr *err) DLT_CHECKED;
+DltStatus dlt_npy_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
+                        DltErr *err) DLT_CHECKED;
+DltStatus dlt_npz_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
+
+#endif
