@@ -1,0 +1,67 @@
+/* Losses and metrics: ignored labels, class weights, smoothing, weights of samples, extreme logits. */
+#include "cases.h"
+#include "ops/loss_ops.h"
+#include "ops/step.h"
+
+#define CE(smooth) ATTR(DltCrossEntropy, .smoothing = smooth, .ignore = -100)
+#define KIND(which, delta_) ATTR(DltPointwiseLoss, .kind = which, .delta = delta_)
+#define INNER .nmse_low = 4, .nmse_why = "p - onehot cancels"
+
+static const Case rows[] = {
+    {OP(cross_entropy_fwd), .why = "ten classes",
+     .in = {X(5, 10), C_BELOW(10, LABEL, 5), C(WEIGHTS, 5), NONE, CASE_STEP}, CE(0), INNER},
+    {OP(cross_entropy_fwd), .why = "odd vocabulary, tokens",
+     .in = {X(2, 3, 259), C_BELOW(259, LABEL, 2, 3), C(WEIGHTS, 2), NONE, CASE_STEP}, CE(0), INNER},
+    {OP(cross_entropy_fwd), .why = "smoothing",
+     .in = {X(5, 10), C_BELOW(10, LABEL, 5), C(WEIGHTS, 5), NONE, CASE_STEP}, CE(0.125F), INNER},
+    {OP(cross_entropy_fwd), .why = "class weights",
+     .in = {X(5, 10), C_BELOW(10, LABEL, 5), C(WEIGHTS, 5), C(POSITIVE, 10), CASE_STEP}, CE(0),
+     INNER},
+    {OP(cross_entropy_fwd), .why = "class weights and smoothing",
+     .in = {X(5, 10), C_BELOW(10, LABEL, 5), C(WEIGHTS, 5), C(POSITIVE, 10), CASE_STEP}, CE(0.125F),
+     INNER},
+    {OP(cross_entropy_fwd), .why = "one class",
+     .in = {X(3, 1), C_BELOW(1, ID, 3), C(WEIGHTS, 3), NONE, CASE_STEP}, CE(0), .nmse = 1,
+     .nmse_why = "the loss is 0 up to rounding"},
+    {OP(cross_entropy_fwd), .why = "zero rows",
+     .in = {XF(ZERO_ROWS, 4, 7), C_BELOW(7, ID, 4), C(WEIGHTS, 4), NONE, CASE_STEP}, CE(0), INNER},
+    {OP(cross_entropy_both), .why = "ten classes",
+     .in = {X(5, 10), C_BELOW(10, LABEL, 5), C(WEIGHTS, 5), NONE, CASE_STEP}, CE(0), INNER},
+    {OP(cross_entropy_both), .why = "class weights and smoothing, tokens",
+     .in = {X(2, 3, 259), C_BELOW(259, LABEL, 2, 3), C(WEIGHTS, 2), C(POSITIVE, 259), CASE_STEP},
+     CE(0.125F), INNER},
+    {OP(pointwise_loss_fwd), .why = "mse",
+     .in = {X(5, 3), C(NORMAL, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_MSE, 0)},
+    {OP(pointwise_loss_fwd), .why = "mse of whole targets",
+     .in = {X(5, 1), C_BELOW(9, ID, 5), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_MSE, 0)},
+    {OP(pointwise_loss_fwd), .why = "mse, long samples",
+     .in = {X(2, 2, 301), C(NORMAL, 2, 2, 301), C(WEIGHTS, 2), CASE_STEP}, KIND(DLT_LOSS_MSE, 0)},
+    {OP(pointwise_loss_fwd), .why = "mae",
+     .in = {XF(BETWEEN, 5, 3), C(WHOLE, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_MAE, 0),
+     .kink = "p = t"},
+    {OP(pointwise_loss_fwd), .why = "huber",
+     .in = {XF(BETWEEN, 5, 3), C(WHOLE, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_HUBER, 1),
+     .kink = "|p - t| = delta"},
+    {OP(pointwise_loss_fwd), .why = "huber, small delta",
+     .in = {X(5, 3), C(NORMAL, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_HUBER, 0.25F),
+     .kink = "|p - t| = delta, nowhere within 1e-5"},
+    {OP(pointwise_loss_fwd), .why = "bce", .in = {X(5, 3), C(BIT, 5, 3), C(WEIGHTS, 5), CASE_STEP},
+     KIND(DLT_LOSS_BCE, 0), INNER},
+    {OP(metric_add), .why = "pair", .in = {C(DOUBLE, 2), C(DOUBLE, 2)}},
+    {OP(metric_topk), .why = "top 1",
+     .in = {X(11, 10), C_BELOW(10, LABEL, 11), C(WEIGHTS, 11), C(DOUBLE, 2)},
+     ATTR(DltMetricTopk, 1, -100)},
+    {OP(metric_topk), .why = "top 5 of tokens",
+     .in = {X(2, 7, 33), C_BELOW(33, LABEL, 2, 7), C(WEIGHTS, 2), C(DOUBLE, 2)},
+     ATTR(DltMetricTopk, 5, -100)},
+    {OP(metric_topk), .why = "ties",
+     .in = {XF(WHOLE, 11, 10), C_BELOW(10, LABEL, 11), C(WEIGHTS, 11), C(DOUBLE, 2)},
+     ATTR(DltMetricTopk, 3, -100)},
+    {OP(metric_confusion), .why = "ties",
+     .in = {XF(WHOLE, 11, 4), C_BELOW(4, LABEL, 11), C(WEIGHTS, 11), C(DOUBLE, 16)}},
+    {OP(metric_regression), .why = "values",
+     .in = {X(5, 3), C(NORMAL, 5, 3), C(WEIGHTS, 5), C(DOUBLE, 6)}},
+    {OP(metric_regression), .why = "whole targets",
+     .in = {X(5, 1), C_BELOW(9, ID, 5), C(WEIGHTS, 5), C(DOUBLE, 6)}},
+};
+CASE_LIST(loss);

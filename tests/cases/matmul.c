@@ -1,0 +1,48 @@
+/* Matrix products: transpositions, shared and batched right operands, sizes around the tiles of the
+ * CPU (6 x 16, 96 x 128, 256) and of GPUs, and every epilogue. */
+#include "ops/matmul.h"
+#include "cases.h"
+
+#define NN ATTR(DltMatmul, .ta = false)
+#define NT ATTR(DltMatmul, .tb = true)
+#define EPILOGUE(...) ATTR(DltMatmul, .tb = true, .ep = {__VA_ARGS__}), .forward_only = true
+
+static const Case rows[] = {
+    {OP(matmul), .why = "odd sizes", .in = {X(5, 7), W(7, 3)}, NN},
+    {OP(matmul), .why = "b transposed", .in = {X(5, 7), W(3, 7)}, NT},
+    {OP(matmul), .why = "a transposed", .in = {X(7, 5), X(7, 3)}, ATTR(DltMatmul, .ta = true)},
+    {OP(matmul), .why = "both transposed", .in = {X(3, 7, 5), X(3, 6, 7)},
+     ATTR(DltMatmul, .ta = true, .tb = true)},
+    {OP(matmul), .why = "one by one", .in = {X(1, 1), W(1, 1)}, NN},
+    {OP(matmul), .why = "one row", .in = {X(1, 33), W(17, 33)}, NT},
+    {OP(matmul), .why = "one column", .in = {X(9, 8), W(8, 1)}, NN},
+    {OP(matmul), .why = "k is one", .in = {X(6, 1), W(1, 16)}, NN},
+    {OP(matmul), .why = "zero rows", .in = {XF(ZERO_ROWS, 6, 9), W(5, 9)}, NT},
+    {OP(matmul), .why = "tokens, shared b", .in = {X(2, 3, 5), W(7, 5)}, NT},
+    {OP(matmul), .why = "tokens, shared b not transposed", .in = {X(2, 3, 5), W(5, 7)}, NN},
+    {OP(matmul), .why = "batched", .in = {X(2, 3, 4, 5), X(2, 3, 5, 6)}, NN},
+    {OP(matmul), .why = "batched, b transposed", .in = {X(2, 3, 4, 5), X(2, 3, 6, 5)}, NT},
+    {OP(matmul), .why = "batched, a transposed", .in = {X(3, 5, 4), X(3, 5, 6)},
+     ATTR(DltMatmul, .ta = true)},
+    {OP(matmul), .why = "past the tiles", .in = {X(101, 259), W(131, 259)}, NT},
+    {OP(matmul), .why = "past the tiles, not transposed", .in = {X(97, 300), W(300, 129)}, NN},
+    {OP(matmul), .why = "whole tiles", .in = {X(96, 256), W(128, 256)}, NT},
+
+    {OP(matmul), .why = "bias", .in = {X(5, 33), W(17, 33), P(17)}, EPILOGUE(.save_pre = false)},
+    {OP(matmul), .why = "relu", .in = {XF(NORMAL, 5, 33), W(17, 33)},
+     EPILOGUE(.act = {DLT_FN_RELU, 0})},
+    {OP(matmul), .why = "bias, gelu_tanh, pre saved", .in = {X(2, 5, 33), W(17, 33), P(17)},
+     EPILOGUE(.act = {DLT_FN_GELU_TANH, 0}, .save_pre = true), .nmse_low = 4,
+     .nmse_why = "pre may be rounded before the activation reads it"},
+    {OP(matmul), .why = "bias, gelu", .in = {X(101, 33), W(133, 33), P(133)},
+     EPILOGUE(.act = {DLT_FN_GELU, 0})},
+    {OP(matmul), .why = "silu", .in = {X(5, 33), W(17, 33)}, EPILOGUE(.act = {DLT_FN_SILU, 0})},
+    {OP(matmul), .why = "times relu gradient", .in = {X(5, 17), W(33, 17), NONE, XF(AWAY, 5, 33)},
+     EPILOGUE(.act_grad = {DLT_FN_RELU, 0})},
+    {OP(matmul), .why = "times gelu_tanh gradient",
+     .in = {X(101, 17), W(133, 17), NONE, X(101, 133)},
+     EPILOGUE(.act_grad = {DLT_FN_GELU_TANH, 0})},
+    {OP(matmul), .why = "batched with bias and tanh", .in = {X(3, 4, 5), X(3, 7, 5), P(7)},
+     EPILOGUE(.act = {DLT_FN_TANH, 0})},
+};
+CASE_LIST(matmul);
