@@ -38,7 +38,8 @@ typedef enum CaseUse {
     ACTIVATION, /* differentiable; narrow and in any layout where the op allows it */
     WEIGHT,     /* differentiable; narrow, always row-major */
     PARAMETER,  /* differentiable; always f32 */
-    CONSTANT    /* not differentiable; its own type */
+    CONSTANT,   /* not differentiable; its own type */
+    NARROW      /* not differentiable; always bf16 */
 } CaseUse;
 
 typedef struct CaseIn {
@@ -119,7 +120,7 @@ typedef struct CaseGraph {
 /* low: type of ACTIVATION and WEIGHT inputs. gradient: add the rule's nodes. Aborts with the message
  * when the row itself is wrong. Owned by the caller: dlt_arena_free(g->arena). */
 void case_build(const Case *c, DltDtype low, bool gradient, CaseGraph *g);
-/* Values of tensor t, as f32 (double in the double build) or its own type where it is CONSTANT. */
+/* Values of tensor t in its dtype (f32 is double in the double build). */
 void case_fill(const Case *c, const CaseGraph *g, const DltTensor *t, void *values);
 /* "conv_fwd [2,3,5,5] [4,3,3,3] {3x3 pad 1}" */
 void case_name(const Case *c, char *text, size_t n);

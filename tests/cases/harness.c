@@ -49,9 +49,12 @@ static DltTensor *add_input(CaseGraph *g, const CaseIn *in, int i, DltDtype low)
 {
     char name[16];
     DltShape shape = {.rank = in->rank};
-    DltDtype dtype = in->use == CONSTANT    ? constant_dtype(in->fill)
-                     : in->use == PARAMETER ? DLT_F32
-                                            : low;
+    const DltDtype dtypes[] = {
+        [ACTIVATION] = low,    [WEIGHT] = low,
+        [PARAMETER] = DLT_F32, [CONSTANT] = constant_dtype(in->fill),
+        [NARROW] = DLT_BF16,
+    };
+    DltDtype dtype = dtypes[in->use];
     memcpy(shape.dim, in->dim, sizeof shape.dim);
     snprintf(name, sizeof name, "in%d", i);
     return dlt_graph_tensor(g->graph, name, &shape, dtype, DLT_INPUT);
@@ -74,12 +77,12 @@ static void add_gradient(const Case *c, DltBuild *b, CaseGraph *g)
     for (int i = 0; i < DLT_MAX_IN; i++) {
         if (g->in[i] == NULL) continue;
         DLT_BUG_ON(g->in[i]->id >= TENSORS);
-        needs[g->in[i]->id] = c->in[i].use != CONSTANT;
+        needs[g->in[i]->id] = c->in[i].use < CONSTANT;
     }
     b->needs = needs;
     g->node->op->grad(b, g->node, g->dout, g->din);
     for (int i = 0; i < DLT_MAX_IN; i++) {
-        if (g->in[i] == NULL || c->in[i].use == CONSTANT) g->din[i] = NULL;
+        if (g->in[i] == NULL || c->in[i].use >= CONSTANT) g->din[i] = NULL;
     }
 }
 

@@ -346,7 +346,8 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
     case_name(v->c, text, sizeof text);
     const char *name = dlt_arena_printf(
         driver.arena, "parity %s of %s %s%s%s", kernel, dlt_ops[n->kind]->name, text,
-        v->low == DLT_F32 ? "" : dlt_dtype_name(v->low), layout_names[v->layout]);
+        v->low == DLT_F32 ? "" : dlt_arena_printf(driver.arena, " %s", dlt_dtype_name(v->low)),
+        layout_names[v->layout]);
     tests->seen[n->kind] = true;
     if (tests->only != NULL && strstr(name, tests->only) == NULL) return;
     if (tests->n == tests->cap) {
