@@ -41,9 +41,9 @@ typedef struct Gelu {
 } Gelu;
 
 static const DltEnum gelu_forms[] = {
-    {"exact", DLT_FN_GELU     },
-    {"tanh",  DLT_FN_GELU_TANH},
-    {NULL,    0               },
+    {"exact", DLT_FN_GELU},
+    {"tanh", DLT_FN_GELU_TANH},
+    {NULL, 0},
 };
 
 static const DltField leaky_relu_fields[] = {

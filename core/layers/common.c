@@ -20,29 +20,29 @@ enum {
 enum { FAN_IN, FAN_OUT };
 
 const DltEnum dlt_weight_init_choices[] = {
-    {"fan_in_uniform",  INIT_FAN_IN_UNIFORM },
-    {"zeros",           INIT_ZEROS          },
-    {"ones",            INIT_ONES           },
+    {"fan_in_uniform", INIT_FAN_IN_UNIFORM},
+    {"zeros", INIT_ZEROS},
+    {"ones", INIT_ONES},
     {"kaiming_uniform", INIT_KAIMING_UNIFORM},
-    {"kaiming_normal",  INIT_KAIMING_NORMAL },
-    {"xavier_uniform",  INIT_XAVIER_UNIFORM },
-    {"xavier_normal",   INIT_XAVIER_NORMAL  },
-    {"lecun_uniform",   INIT_LECUN_UNIFORM  },
-    {"lecun_normal",    INIT_LECUN_NORMAL   },
-    {"normal",          INIT_NORMAL         },
-    {"trunc_normal",    INIT_TRUNC_NORMAL   },
-    {NULL,              0                   },
+    {"kaiming_normal", INIT_KAIMING_NORMAL},
+    {"xavier_uniform", INIT_XAVIER_UNIFORM},
+    {"xavier_normal", INIT_XAVIER_NORMAL},
+    {"lecun_uniform", INIT_LECUN_UNIFORM},
+    {"lecun_normal", INIT_LECUN_NORMAL},
+    {"normal", INIT_NORMAL},
+    {"trunc_normal", INIT_TRUNC_NORMAL},
+    {NULL, 0},
 };
 const DltEnum dlt_weight_fan_choices[] = {
-    {"in",  FAN_IN },
+    {"in", FAN_IN},
     {"out", FAN_OUT},
-    {NULL,  0      },
+    {NULL, 0},
 };
 const DltEnum dlt_bias_init_choices[] = {
     {"fan_in_uniform", INIT_FAN_IN_UNIFORM},
-    {"zeros",          INIT_ZEROS         },
-    {"ones",           INIT_ONES          },
-    {NULL,             0                  },
+    {"zeros", INIT_ZEROS},
+    {"ones", INIT_ONES},
+    {NULL, 0},
 };
 
 static DltInit zeros(const DltShape *shape)
@@ -93,17 +93,17 @@ typedef struct InitRule {
 } InitRule;
 
 static const InitRule rules[N_INIT] = {
-    [INIT_FAN_IN_UNIFORM] = {.rule = fan_in_uniform         },
-    [INIT_ZEROS] = {.rule = zeros                  },
-    [INIT_ONES] = {.rule = ones                   },
-    [INIT_KAIMING_UNIFORM] = {.rule = kaiming_uniform,         .gain = 1.4142135623730951, .has_fan = true},
-    [INIT_KAIMING_NORMAL] = {.rule = kaiming_normal,                .gain = 1.4142135623730951, .has_fan = true},
-    [INIT_XAVIER_UNIFORM] = {.rule = dlt_init_xavier_uniform,          .gain = 1},
-    [INIT_XAVIER_NORMAL] = {.rule = dlt_init_xavier_normal,                .gain = 1},
+    [INIT_FAN_IN_UNIFORM] = {.rule = fan_in_uniform},
+    [INIT_ZEROS] = {.rule = zeros},
+    [INIT_ONES] = {.rule = ones},
+    [INIT_KAIMING_UNIFORM] = {.rule = kaiming_uniform, .gain = 1.4142135623730951, .has_fan = true},
+    [INIT_KAIMING_NORMAL] = {.rule = kaiming_normal, .gain = 1.4142135623730951, .has_fan = true},
+    [INIT_XAVIER_UNIFORM] = {.rule = dlt_init_xavier_uniform, .gain = 1},
+    [INIT_XAVIER_NORMAL] = {.rule = dlt_init_xavier_normal, .gain = 1},
     [INIT_LECUN_UNIFORM] = {.rule = lecun_uniform, .gain = 1, .has_fan = true},
-    [INIT_LECUN_NORMAL] = {.rule = lecun_normal,                               .gain = 1, .has_fan = true},
-    [INIT_NORMAL] = {.has_std = true      },
-    [INIT_TRUNC_NORMAL] = {.has_std = true          },
+    [INIT_LECUN_NORMAL] = {.rule = lecun_normal, .gain = 1, .has_fan = true},
+    [INIT_NORMAL] = {.has_std = true},
+    [INIT_TRUNC_NORMAL] = {.has_std = true},
 };
 
 static DltStatus no_effect(const DltOpts *o, size_t at, const char *key, int init, DltErr *err)
@@ -138,11 +138,8 @@ DltInit dlt_weight_init(const DltWeightInit *w, const DltShape *shape)
         s.dim[1] = shape->dim[0];
     }
     DltInit init = r->rule(&s);
-    if (w->gain > 0.0) { /* means are 0, so both numbers scale */
-        init.a *= w->gain / r->gain;
-        init.b *= w->gain / r->gain;
-    }
-    return init;
+    double factor = w->gain > 0.0 ? w->gain / r->gain : 1.0; /* means are 0: both numbers scale */
+    return (DltInit){.kind = init.kind, .a = init.a * factor, .b = init.b * factor};
 }
 
 DltInit dlt_bias_init(int kind, const DltShape *weight)

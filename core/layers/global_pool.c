@@ -21,10 +21,7 @@ static DltTensor *build_max(DltBuild *b, const DltOpts *o, DltTensor *const in[]
     (void)n_in;
     if (!dlt_layer_wants_image(b, o, in[0])) return dlt_build_poison(b);
     int64_t h = dlt_dim(in[0], 2), w = dlt_dim(in[0], 3);
-    DltPool attr = {
-        .max = true, .kernel = {h, w},
-             .stride = {h, w}
-    };
+    DltPool attr = {.max = true, .kernel = {h, w}, .stride = {h, w}};
     return drop_image_axes(b, dlt_pool(b, in[0], &attr));
 }
 

@@ -94,8 +94,8 @@ bool dlt_window_resolve(DltBuild *b, const DltOpts *o, const DltWindowOpts *w, c
         out->kernel[axis] = kernel;
         out->stride[axis] = stride;
         out->dilation[axis] = dilation;
-        out->pad[2 * axis] = before;
-        out->pad[2 * axis + 1] = after;
+        out->pad[axis == 0 ? 0 : 2] = before;
+        out->pad[axis == 0 ? 1 : 3] = after;
     }
     return true;
 }

@@ -6,7 +6,8 @@
 
 #define DLT_PIECE_SPAN_ROW(T)                                                                      \
     DLT_SPAN(T, span, .main = true, .lo = 0, .hi = 1e15,                                           \
-             .help = "length of the piece; the last one lasts to the end", .example = "span: 700 steps")
+             .help = "length of the piece; the last one lasts to the end",                         \
+             .example = "span: 700 steps")
 #define DLT_PIECE_TO_ROW(T)                                                                        \
     DLT_FLOAT(T, to, .def = "0", .lo = 0, .hi = 10,                                                \
               .help = "learning rate at the end of the piece", .example = "to: 1e-5")

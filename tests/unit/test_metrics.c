@@ -52,10 +52,9 @@ static void confusion_text(void **state)
     assert_non_null(out);
     dlt_metric_find("confusion")->text(acc, 2, names, out);
     fclose(out);
-    assert_string_equal(text,
-                        "true \\ predicted        0        1 precision    recall        f1\n"
-                        "   0 cat                7        1    0.7778    0.8750    0.8235\n"
-                        "   1 a dog with         2       30    0.9677    0.9375    0.9524\n");
+    assert_string_equal(text, "true \\ predicted        0        1 precision    recall        f1\n"
+                              "   0 cat                7        1    0.7778    0.8750    0.8235\n"
+                              "   1 a dog with         2       30    0.9677    0.9375    0.9524\n");
     free(text);
 }
 
