@@ -55,11 +55,11 @@ void dlt_fast_act(const DltFlat *f, int64_t begin, int64_t end)
 {
     DltUnaryFn fn = f->fn.fn;
     if (fn == DLT_FN_SCALE)
-        scale(f->x, f->y, f->fn.alpha, begin, end);
+        scale(f->x, f->y, (float)f->fn.alpha, begin, end);
     else if (fn == DLT_FN_RELU)
         relu(f->x, f->y, 0.0f, begin, end);
     else if (fn == DLT_FN_LEAKY_RELU)
-        relu(f->x, f->y, f->fn.alpha, begin, end);
+        relu(f->x, f->y, (float)f->fn.alpha, begin, end);
     else
         dlt_unary_run(&f->fn, f->x + begin, f->y + begin, end - begin);
 }
@@ -68,11 +68,11 @@ void dlt_fast_act_grad(const DltFlat *f, int64_t begin, int64_t end)
 {
     DltUnaryFn fn = f->fn.fn;
     if (fn == DLT_FN_SCALE)
-        scale(f->x, f->y, f->fn.alpha, begin, end);
+        scale(f->x, f->y, (float)f->fn.alpha, begin, end);
     else if (fn == DLT_FN_RELU)
         relu_grad(f->x, f->saved, f->y, 0.0f, begin, end);
     else if (fn == DLT_FN_LEAKY_RELU)
-        relu_grad(f->x, f->saved, f->y, f->fn.alpha, begin, end);
+        relu_grad(f->x, f->saved, f->y, (float)f->fn.alpha, begin, end);
     else
         dlt_unary_grad_run(&f->fn, f->x + begin, f->saved + begin, f->y + begin, end - begin);
 }
