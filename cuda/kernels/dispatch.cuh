@@ -1,0 +1,184 @@
+/* From a node's run-time element types to compiled code, and from a call to a kernel launch. The
+ * only place that switches over element types. */
+#ifndef DLT_DISPATCH_CUH
+#define DLT_DISPATCH_CUH
+
+#include "cuda/cuda.h"
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+using bf16 = __nv_bfloat16;
+using f16 = __half;
+
+__device__ __forceinline__ float to_float(float v)
+{
+    return v;
+}
+__device__ __forceinline__ float to_float(bf16 v)
+{
+    return __bfloat162float(v);
+}
+__device__ __forceinline__ float to_float(f16 v)
+{
+    return __half2float(v);
+}
+template <typename T> __device__ __forceinline__ T from_float(float v);
+template <> __device__ __forceinline__ float from_float<float>(float v)
+{
+    return v;
+}
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float v)
+{
+    return __float2bfloat16(v);
+}
+template <> __device__ __forceinline__ f16 from_float<f16>(float v)
+{
+    return __float2half(v);
+}
+
+/* Runs the statement(s) with T set to the C++ type of a float dtype; the accepts functions let no
+ * other type through. */
+#define DLT_FLOAT_TYPE(dtype, T, ...)                                                              \
+    switch (dtype) {                                                                               \
+    case DLT_F32: {                                                                                \
+        using T = float;                                                                           \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    case DLT_BF16: {                                                                               \
+        using T = bf16;                                                                            \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    case DLT_F16: {                                                                                \
+        using T = f16;                                                                             \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    default: dlt_bug(__FILE__, __LINE__, "not a float type of this backend");                      \
+    }
+/* The same by size, for kernels that only move elements. */
+#define DLT_SIZED_TYPE(bytes, T, ...)                                                              \
+    switch (bytes) {                                                                               \
+    case 1: {                                                                                      \
+        using T = uint8_t;                                                                         \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    case 2: {                                                                                      \
+        using T = uint16_t;                                                                        \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    case 4: {                                                                                      \
+        using T = uint32_t;                                                                        \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    default: {                                                                                     \
+        using T = uint64_t;                                                                        \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    }
+/* Index arithmetic in 32 bits where `count` elements (and a grid's overshoot) allow, else in 64. */
+#define DLT_INDEX_TYPE(count, I, ...)                                                              \
+    if ((count) < (int64_t)1 << 30) {                                                              \
+        using I = uint32_t;                                                                        \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        using I = uint64_t;                                                                        \
+        __VA_ARGS__;                                                                               \
+    }
+
+/* A tensor whose type is looked at when it is read: for the small ones (weights of a norm, labels,
+ * masks), where one predictable branch costs nothing and saves compiling every mix. */
+struct In {
+    const void *p;
+    int dtype;
+    __device__ __forceinline__ float operator[](int64_t i) const
+    {
+        switch (dtype) {
+        case DLT_F32: return ((const float *)p)[i];
+        case DLT_BF16: return __bfloat162float(((const bf16 *)p)[i]);
+        case DLT_F16: return __half2float(((const f16 *)p)[i]);
+        case DLT_F64: return (float)((const double *)p)[i];
+        case DLT_I32: return (float)((const int32_t *)p)[i];
+        case DLT_I64: return (float)((const int64_t *)p)[i];
+        default: return (float)((const uint8_t *)p)[i];
+        }
+    }
+};
+struct Out {
+    void *p;
+    int dtype;
+    __device__ __forceinline__ void set(int64_t i, float v) const
+    {
+        switch (dtype) {
+        case DLT_F32: ((float *)p)[i] = v; break;
+        case DLT_BF16: ((bf16 *)p)[i] = __float2bfloat16(v); break;
+        case DLT_F16: ((f16 *)p)[i] = __float2half(v); break;
+        case DLT_F64: ((double *)p)[i] = (double)v; break;
+        case DLT_I32: ((int32_t *)p)[i] = (int32_t)v; break;
+        case DLT_I64: ((int64_t *)p)[i] = (int64_t)v; break;
+        default: ((uint8_t *)p)[i] = (uint8_t)v; break;
+        }
+    }
+};
+
+static inline In input(const DltCall *c, int i)
+{
+    return In{c->in[i], c->node->in[i] ? (int)c->node->in[i]->dtype : (int)DLT_F32};
+}
+static inline Out output(const DltCall *c, int i)
+{
+    return Out{c->out[i], c->node->out[i] ? (int)c->node->out[i]->dtype : (int)DLT_F32};
+}
+
+/* Every kernel begins with this. On Hopper and later a kernel may start while the one before it
+ * drains (programmatic dependent launch); begin() lets the next one start as early and then waits
+ * until everything enqueued before is finished and visible. Elsewhere it is nothing. */
+__device__ __forceinline__ void begin()
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/* Enqueues kernel<<<grid, block, shared>>>(args...) on the call's lane. */
+template <typename... P, typename... A>
+static DltStatus enqueue(const DltCall *c, DltErr *err, void (*kernel)(P...), dim3 grid, dim3 block,
+                         size_t shared, A... args)
+{
+    cudaLaunchAttribute overlap;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = c->stream->handle;
+    config.attrs = &overlap;
+    config.numAttrs = c->stream->dev->overlap ? 1 : 0;
+    cudaError_t e = cudaSuccess;
+    if (shared > 48 * 1024)
+        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)shared);
+    if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+    return dlt_cuda_launched(c, e, err);
+}
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+/* Blocks for n work items of a grid-stride loop: enough to fill the device `waves` times over. */
+static inline unsigned blocks_for(const DltCall *c, int64_t n, int per_block, int waves = 16)
+{
+    int64_t all = ceil_div(n, per_block), most = (int64_t)c->stream->dev->n_sm * waves;
+    return (unsigned)(all < 1 ? 1 : all < most ? all : most);
+}
+
+#endif

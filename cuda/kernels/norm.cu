@@ -1,0 +1,198 @@
+/* Layer norm and RMS norm over the last axis. Statistics in f32 by two passes over a row that lies
+ * in the cache after the first. dw and db are sums over rows by channels.cuh. Ba et al. 2016;
+ * Zhang & Sennrich 2019. */
+#include "cuda/kernels/channels.cuh"
+#include "cuda/kernels/rows.cuh"
+#include "ops/norm.h"
+
+namespace
+{
+
+/* v = x (+ res, kept in sum);  CENTER: y = (v - mean) rstd w + b, else y = v rstd w.
+ * x, res, sum, y [rows, C] T; w, b [C] any float; mean, rstd [rows] f32, saved for the gradient. */
+template <typename T, int W, bool CENTER>
+__global__ void norm_k(const T *x, const T *res, In w, In b, T *sum, T *y, Out mean, Out rstd,
+                       int64_t rows, int64_t n, float eps)
+{
+    begin();
+    using R = Row<W>;
+    int64_t r = R::index();
+    if (r >= rows) return;
+    const T *v = x + r * n;
+    float s = 0, q = 0;
+    for (int64_t i = R::lane(); i < n; i += W) {
+        float a = to_float(v[i]);
+        if (res) {
+            T t = from_float<T>(a + to_float(res[r * n + i]));
+            sum[r * n + i] = t;
+            a = to_float(t);
+        }
+        s += a;
+    }
+    if (res) v = sum + r * n; /* each thread reads back what it wrote */
+    float m = CENTER ? R::sum(s) / (float)n : 0.0f;
+    for (int64_t i = R::lane(); i < n; i += W) {
+        float d = to_float(v[i]) - m;
+        q += d * d;
+    }
+    float k = 1.0f / sqrtf(R::sum(q) / (float)n + eps);
+    for (int64_t i = R::lane(); i < n; i += W) {
+        float o = (to_float(v[i]) - m) * k * (w.p ? w[i] : 1.0f);
+        y[r * n + i] = from_float<T>(CENTER && b.p ? o + b[i] : o);
+    }
+    if (R::lane() != 0) return;
+    if (CENTER) mean.set(r, m);
+    rstd.set(r, k);
+}
+
+/* g = dy w;  h = (x - mean) rstd;  dx = rstd (g - [CENTER] avg(g) - h avg(g h)) (+ dsum).
+ * dy, x, dsum, dx [rows, C] T; w [C]; mean, rstd [rows] f32. */
+template <typename T, int W, bool CENTER>
+__global__ void norm_grad_k(const T *dy, const T *x, In w, In mean, In rstd, const T *dsum, T *dx,
+                            int64_t rows, int64_t n)
+{
+    begin();
+    using R = Row<W>;
+    int64_t r = R::index();
+    if (r >= rows) return;
+    float m = CENTER ? mean[r] : 0.0f, k = rstd[r], sg = 0, sgh = 0;
+    for (int64_t i = R::lane(); i < n; i += W) {
+        float g = to_float(dy[r * n + i]) * (w.p ? w[i] : 1.0f);
+        sg += g;
+        sgh += g * (to_float(x[r * n + i]) - m) * k;
+    }
+    sg = CENTER ? R::sum(sg) / (float)n : 0.0f;
+    sgh = R::sum(sgh) / (float)n;
+    for (int64_t i = R::lane(); i < n; i += W) {
+        float g = to_float(dy[r * n + i]) * (w.p ? w[i] : 1.0f);
+        float h = (to_float(x[r * n + i]) - m) * k;
+        float d = k * (g - sg - h * sgh);
+        if (dsum) d += to_float(dsum[r * n + i]);
+        dx[r * n + i] = from_float<T>(d);
+    }
+}
+
+/* Terms of dw = sum dy h and db = sum dy over rows. */
+template <typename T> struct WeightTerms {
+    template <int V> struct Load {
+        const T *dy, *x;
+        In mean, rstd;
+        __device__ __forceinline__ void operator()(int64_t at, int64_t, int64_t r, float *acc) const
+        {
+            float m = mean.p ? mean[r] : 0.0f, k = rstd[r];
+            if constexpr (V == 1) {
+                float g = to_float(dy[at]);
+                acc[0] += g * (to_float(x[at]) - m) * k;
+                acc[1] += g;
+            } else {
+                Pack<T> a = load_pack(dy + at), b = load_pack(x + at);
+#pragma unroll
+                for (int v = 0; v < V; v++) {
+                    float g = to_float(a.v[v]);
+                    acc[v] += g * (to_float(b.v[v]) - m) * k;
+                    acc[V + v] += g;
+                }
+            }
+        }
+    };
+};
+struct StoreWeights {
+    Out dw, db;
+    __device__ __forceinline__ void operator()(int64_t c, const float *sum) const
+    {
+        if (dw.p) dw.set(c, sum[0]);
+        if (db.p) db.set(c, sum[1]);
+    }
+};
+
+template <typename T, bool CENTER> static DltStatus forward(const DltCall *c, DltErr *err)
+{
+    int64_t n = last_dim(c->node->in[0]), rows = count_of(c->node->in[0]) / n;
+    float eps = ((const DltNorm *)c->node->attr)->eps;
+    int res = CENTER ? 3 : 2, stats = CENTER ? 2 : 1;
+    const T *x = (const T *)c->in[0], *r = (const T *)c->in[res];
+    T *y = (T *)c->out[0], *sum = (T *)c->out[stats + 1];
+    In b = CENTER ? input(c, 2) : In{nullptr, DLT_F32};
+    if (n <= SHORT_ROW)
+        return enqueue(c, err, norm_k<T, WARP, CENTER>, row_blocks(rows, WARP), BLOCK, 0, x, r,
+                       input(c, 1), b, sum, y, output(c, 1), output(c, stats), rows, n, eps);
+    return enqueue(c, err, norm_k<T, BLOCK, CENTER>, (unsigned)rows, BLOCK, 0, x, r, input(c, 1), b,
+                   sum, y, output(c, 1), output(c, stats), rows, n, eps);
+}
+
+template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, DltErr *err)
+{
+    int64_t n = last_dim(c->node->in[0]), rows = count_of(c->node->in[0]) / n;
+    const T *dy = (const T *)c->in[0], *x = (const T *)c->in[1];
+    In mean = CENTER ? input(c, 3) : In{nullptr, DLT_F32}, rstd = input(c, CENTER ? 4 : 3);
+    const T *dsum = (const T *)c->in[CENTER ? 5 : 4];
+    T *dx = (T *)c->out[0];
+    if (n <= SHORT_ROW)
+        DLT_TRY(enqueue(c, err, norm_grad_k<T, WARP, CENTER>, row_blocks(rows, WARP), BLOCK, 0, dy,
+                        x, input(c, 2), mean, rstd, dsum, dx, rows, n));
+    else
+        DLT_TRY(enqueue(c, err, norm_grad_k<T, BLOCK, CENTER>, (unsigned)rows, BLOCK, 0, dy, x,
+                        input(c, 2), mean, rstd, dsum, dx, rows, n));
+    if (!c->out[1] && !c->out[2]) return DLT_OK;
+    int v = aligned16(dy, x) ? Pack<T>::n : 1;
+    ChannelPlan p = channel_plan(Axis{rows, n, 1}, v, c->stream->dev->n_sm);
+    StoreWeights done = {output(c, 1), CENTER ? output(c, 2) : Out{nullptr, DLT_F32}};
+    return channel_reduce<2, Pack<T>::n, WeightTerms<T>::template Load>(
+        c, err, p, (float *)c->work, done, dy, x, mean, rstd);
+}
+
+static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)err;
+    int64_t c = last_dim(n->in[0]);
+    p->work_bytes = channel_bytes(Axis{count_of(n->in[0]) / c, c, 1}, dev->n_sm, 2);
+    return DLT_OK;
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (count_of(n->in[0]) / (last_dim(n->in[0]) ? last_dim(n->in[0]) : 1) >= INT32_MAX)
+        return dlt_cuda_refuse(why_not, "more than 2^31 rows");
+    if (n->in[0]->dtype == n->out[0]->dtype) return true;
+    return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, n->out[0]->name);
+}
+
+static DltStatus layer_fwd(const DltCall *c, DltErr *err)
+{
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, s = (forward<T, true>(c, err)));
+    return s;
+}
+static DltStatus layer_bwd(const DltCall *c, DltErr *err)
+{
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, s = (backward<T, true>(c, err)));
+    return s;
+}
+static DltStatus rms_fwd(const DltCall *c, DltErr *err)
+{
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, s = (forward<T, false>(c, err)));
+    return s;
+}
+static DltStatus rms_bwd(const DltCall *c, DltErr *err)
+{
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, s = (backward<T, false>(c, err)));
+    return s;
+}
+
+static const DltKernel layer_fwd_row = {"layer_norm_fwd.cuda.row", accepts, nullptr, layer_fwd};
+static const DltKernel layer_bwd_row = {"layer_norm_bwd.cuda.row", accepts, prepare_grad,
+                                        layer_bwd};
+static const DltKernel rms_fwd_row = {"rms_norm_fwd.cuda.row", accepts, nullptr, rms_fwd};
+static const DltKernel rms_bwd_row = {"rms_norm_bwd.cuda.row", accepts, prepare_grad, rms_bwd};
+} // namespace
+
+extern "C" {
+const DltKernel *const dlt_cuda_layer_norm_fwd[] = {&layer_fwd_row, nullptr};
+const DltKernel *const dlt_cuda_layer_norm_bwd[] = {&layer_bwd_row, nullptr};
+const DltKernel *const dlt_cuda_rms_norm_fwd[] = {&rms_fwd_row, nullptr};
+const DltKernel *const dlt_cuda_rms_norm_bwd[] = {&rms_bwd_row, nullptr};
+}

@@ -1,0 +1,331 @@
+/* Updates of whole slabs: every parameter of a group in one launch, four elements a thread. Nothing
+ * comes from the host: rate, step number and the decision to skip lie in device memory, so that a
+ * recorded step stays right. Formulas: ops/update_ops.h. */
+#include "cuda/kernels/sums.cuh"
+#include "cuda/kernels/shape.cuh"
+#include "ops/step.h"
+#include "ops/update_ops.h"
+
+namespace
+{
+
+enum { GROUP = 4 };
+
+/* Four neighbours at i of a tensor of any float type; the last group of a slab may be shorter. */
+__device__ __forceinline__ void load4(In t, int64_t i, int64_t n, bool packed, float v[GROUP])
+{
+    if (packed && t.dtype == DLT_F32 && i + GROUP <= n) {
+        float4 q = *reinterpret_cast<const float4 *>((const float *)t.p + i);
+        v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
+        return;
+    }
+    for (int k = 0; k < GROUP; k++) v[k] = i + k < n ? t[i + k] : 0.0f;
+}
+__device__ __forceinline__ void store4(Out t, int64_t i, int64_t n, bool packed, const float v[GROUP])
+{
+    if (packed && t.dtype == DLT_F32 && i + GROUP <= n) {
+        *reinterpret_cast<float4 *>((float *)t.p + i) = make_float4(v[0], v[1], v[2], v[3]);
+        return;
+    }
+    for (int k = 0; k < GROUP && i + k < n; k++) t.set(i + k, v[k]);
+}
+
+/* sum = micro == 0 ? g : sum + g.  sum, g [n]. */
+__global__ void accumulate_k(Out sum, In old, In g, const DltStepState *state, int64_t n, bool packed)
+{
+    begin();
+    bool first = state->micro == 0;
+    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < n; i += step) {
+        float a[GROUP], b[GROUP];
+        load4(g, i, n, packed, b);
+        if (!first) {
+            load4(old, i, n, packed, a);
+            for (int k = 0; k < GROUP; k++) b[k] += a[k];
+        }
+        store4(sum, i, n, packed, b);
+    }
+}
+/* The same for accumulators in doubles (loss sums). */
+__global__ void accumulate_double_k(double *sum, const double *g, const DltStepState *state,
+                                    int64_t n)
+{
+    begin();
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        sum[i] = state->micro == 0 ? g[i] : sum[i] + g[i];
+}
+
+/* out = sum g^2 in double.  g [n]. */
+__global__ void sum_squares_k(In g, int64_t n, bool packed, double *out, double *part,
+                              unsigned *ticket)
+{
+    begin();
+    double sum[1] = {0};
+    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < n; i += step) {
+        float v[GROUP];
+        load4(g, i, n, packed, v);
+        for (int k = 0; k < GROUP; k++) sum[0] += (double)v[k] * (double)v[k];
+    }
+    if (grid_sum<1>(sum, part, ticket) && threadIdx.x == 0) *out = sum[0];
+}
+
+/* coef from loss f64[2], sumsq f64[1] or NULL, step: ops/update_ops.h. One thread. */
+__global__ void grad_scale_k(DltGradScale a, const double *loss, const double *sumsq,
+                             const DltStepState *state, float *coef)
+{
+    begin();
+    double weight = loss[1] * (double)state->loss_scale;
+    double scale = loss[1] == 0 ? 0.0 : state->sample_weight / weight;
+    double norm = sumsq ? sqrt(*sumsq) * fabs(scale) : 0.0;
+    bool finite = isfinite(loss[0]) && isfinite(norm);
+    coef[DLT_COEF_NORM] = (float)norm;
+    coef[DLT_COEF_SKIP] = finite ? 0.0f : 1.0f;
+    if (a.clip > 0 && norm > (double)a.clip) scale *= (double)a.clip / norm;
+    coef[DLT_COEF_SCALE] = (float)scale;
+    coef[3] = 0.0f;
+}
+
+/* What an update rule sees of one element: w and its states are changed in place. */
+struct Element {
+    float w, g;
+    float s[3];
+};
+/* Attributes and step, as floats of this launch. */
+struct Now {
+    float lr, wd, momentum, dampening, beta1, beta2, eps, alpha;
+    float correct1, correct2; /* adam: 1 - beta^t */
+    bool first, nesterov, decoupled, centered;
+};
+
+struct Sgd {
+    static constexpr int states = 1;
+    static __device__ __forceinline__ void step(const Now &a, Element &e)
+    {
+        float g = e.g + a.wd * e.w, d = g;
+        if (a.momentum != 0) {
+            e.s[0] = a.first ? g : a.momentum * e.s[0] + (1.0f - a.dampening) * g;
+            d = a.nesterov ? g + a.momentum * e.s[0] : e.s[0];
+        }
+        e.w -= a.lr * d;
+    }
+};
+struct Adam {
+    static constexpr int states = 2;
+    static __device__ __forceinline__ void step(const Now &a, Element &e)
+    {
+        float g = a.decoupled ? e.g : e.g + a.wd * e.w;
+        if (a.decoupled) e.w -= a.lr * a.wd * e.w;
+        e.s[0] = a.beta1 * e.s[0] + (1.0f - a.beta1) * g;
+        e.s[1] = a.beta2 * e.s[1] + (1.0f - a.beta2) * g * g;
+        e.w -= a.lr * (e.s[0] / a.correct1) / (sqrtf(e.s[1] / a.correct2) + a.eps);
+    }
+};
+/* States in the order sq, then buf (momentum), then ga (centered); what is not used is absent and
+ * those behind it move up. */
+struct RmsProp {
+    static constexpr int states = 3;
+    static __device__ __forceinline__ void step(const Now &a, Element &e)
+    {
+        float g = e.g + a.wd * e.w;
+        int buf = 1, ga = a.momentum != 0 ? 2 : 1;
+        e.s[0] = a.alpha * e.s[0] + (1.0f - a.alpha) * g * g;
+        float square = e.s[0];
+        if (a.centered) {
+            float avg = a.alpha * (ga == 1 ? e.s[1] : e.s[2]) + (1.0f - a.alpha) * g;
+            (ga == 1 ? e.s[1] : e.s[2]) = avg;
+            square -= avg * avg;
+        }
+        float d = g / (sqrtf(square) + a.eps);
+        if (a.momentum != 0) d = e.s[buf] = a.momentum * e.s[buf] + d;
+        e.w -= a.lr * d;
+    }
+};
+struct Adagrad { /* lr holds lr / (1 + (t - 1) lr_decay) */
+    static constexpr int states = 1;
+    static __device__ __forceinline__ void step(const Now &a, Element &e)
+    {
+        float g = e.g + a.wd * e.w;
+        e.s[0] += g * g;
+        e.w -= a.lr * g / (sqrtf(e.s[0]) + a.eps);
+    }
+};
+struct Lion {
+    static constexpr int states = 1;
+    static __device__ __forceinline__ void step(const Now &a, Element &e)
+    {
+        float c = a.beta1 * e.s[0] + (1.0f - a.beta1) * e.g;
+        e.w -= a.lr * a.wd * e.w;
+        e.w -= a.lr * (c > 0 ? 1.0f : c < 0 ? -1.0f : c);
+        e.s[0] = a.beta2 * e.s[0] + (1.0f - a.beta2) * e.g;
+    }
+};
+
+__device__ Now now_of(const DltUpdate &a, const DltStepState *state)
+{
+    Now n = {};
+    double t = (double)state->update, lr = (double)state->lr * a.lr_factor;
+    n.lr = (float)(lr / (1.0 + (t - 1.0) * a.lr_decay)); /* lr_decay: adagrad only, else 0 */
+    n.wd = (float)a.weight_decay;
+    n.momentum = (float)a.momentum;
+    n.dampening = (float)a.dampening;
+    n.beta1 = (float)a.beta1;
+    n.beta2 = (float)a.beta2;
+    n.eps = (float)a.eps;
+    n.alpha = (float)a.alpha;
+    n.correct1 = (float)(1.0 - pow(a.beta1, t));
+    n.correct2 = (float)(1.0 - pow(a.beta2, t));
+    n.first = state->update <= 1;
+    n.nesterov = a.nesterov;
+    n.decoupled = a.decoupled;
+    n.centered = a.centered;
+    return n;
+}
+
+struct Slabs {
+    Out w, s[3], low;
+    In g;
+    int64_t n;
+    bool packed;
+};
+
+/* w, states [n] f32 (changed), g [n], low [n] bf16|f16 or NULL (w rounded). Nothing happens when
+ * coef[SKIP] is set. */
+template <typename Rule>
+__global__ void update_k(DltUpdate a, Slabs t, const float *coef, const DltStepState *state)
+{
+    begin();
+    __shared__ Now now;
+    if (coef[DLT_COEF_SKIP] != 0.0f) return;
+    if (threadIdx.x == 0) now = now_of(a, state);
+    float scale = coef[DLT_COEF_SCALE];
+    __syncthreads();
+    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < t.n; i += step) {
+        float w[GROUP], g[GROUP], s[3][GROUP] = {};
+        load4(In{t.w.p, t.w.dtype}, i, t.n, t.packed, w);
+        load4(t.g, i, t.n, t.packed, g);
+#pragma unroll
+        for (int k = 0; k < Rule::states; k++)
+            if (t.s[k].p) load4(In{t.s[k].p, t.s[k].dtype}, i, t.n, t.packed, s[k]);
+#pragma unroll
+        for (int k = 0; k < GROUP; k++) {
+            Element e = {w[k], g[k] * scale, {s[0][k], s[1][k], s[2][k]}};
+            Rule::step(now, e);
+            w[k] = e.w;
+            s[0][k] = e.s[0], s[1][k] = e.s[1], s[2][k] = e.s[2];
+        }
+        store4(t.w, i, t.n, t.packed, w);
+#pragma unroll
+        for (int k = 0; k < Rule::states; k++)
+            if (t.s[k].p) store4(t.s[k], i, t.n, t.packed, s[k]);
+        if (t.low.p) store4(t.low, i, t.n, false, w);
+    }
+}
+
+/* e = d e + (1 - d) w, d = min(decay, (1 + t) / (10 + t)) when warm.  e, w [n]. */
+__global__ void ema_k(DltUpdate a, Slabs t, const float *coef, const DltStepState *state)
+{
+    begin();
+    if (coef[DLT_COEF_SKIP] != 0.0f) return;
+    double u = (double)state->update, d = a.decay;
+    if (a.warm && (1.0 + u) / (10.0 + u) < d) d = (1.0 + u) / (10.0 + u);
+    float keep = (float)d, take = (float)(1.0 - d);
+    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < t.n; i += step) {
+        float e[GROUP], w[GROUP];
+        load4(In{t.w.p, t.w.dtype}, i, t.n, t.packed, e);
+        load4(t.g, i, t.n, t.packed, w);
+        for (int k = 0; k < GROUP; k++) e[k] = keep * e[k] + take * w[k];
+        store4(t.w, i, t.n, t.packed, e);
+    }
+}
+
+/* ---- launches ---- */
+
+static Out changed(const DltCall *c, int i)
+{
+    return Out{c->in[i], c->node->in[i] ? (int)c->node->in[i]->dtype : (int)DLT_F32};
+}
+template <typename Rule> static DltStatus update(const DltCall *c, DltErr *err)
+{
+    Slabs t = {};
+    t.w = changed(c, 0);
+    t.g = input(c, 1);
+    for (int k = 0; k < 3; k++) t.s[k] = changed(c, 4 + k);
+    t.low = changed(c, 7);
+    t.n = count_of(c->node->in[0]);
+    t.packed = aligned16(c->in[0], c->in[1], c->in[4], c->in[5], c->in[6]);
+    return enqueue(c, err, update_k<Rule>, blocks_for(c, t.n, BLOCK * GROUP, 8), BLOCK, 0,
+                   *(const DltUpdate *)c->node->attr, t, (const float *)c->in[2],
+                   (const DltStepState *)c->in[3]);
+}
+static DltStatus launch_ema(const DltCall *c, DltErr *err)
+{
+    Slabs t = {};
+    t.w = changed(c, 0);
+    t.g = input(c, 1);
+    t.n = count_of(c->node->in[0]);
+    t.packed = aligned16(c->in[0], c->in[1]);
+    return enqueue(c, err, ema_k, blocks_for(c, t.n, BLOCK * GROUP, 8), BLOCK, 0,
+                   *(const DltUpdate *)c->node->attr, t, (const float *)c->in[2],
+                   (const DltStepState *)c->in[3]);
+}
+static DltStatus launch_accumulate(const DltCall *c, DltErr *err)
+{
+    int64_t n = count_of(c->node->in[0]);
+    const DltStepState *state = (const DltStepState *)c->in[2];
+    if (c->node->in[0]->dtype == DLT_F64)
+        return enqueue(c, err, accumulate_double_k, 1, BLOCK, 0, (double *)c->in[0],
+                       (const double *)c->in[1], state, n);
+    return enqueue(c, err, accumulate_k, blocks_for(c, n, BLOCK * GROUP, 8), BLOCK, 0, changed(c, 0),
+                   input(c, 0), input(c, 1), state, n, aligned16(c->in[0], c->in[1]));
+}
+static DltStatus prepare_sum(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)n, (void)err;
+    p->work_bytes = sum_bytes(dev->n_sm, 1);
+    return DLT_OK;
+}
+static DltStatus launch_sum_squares(const DltCall *c, DltErr *err)
+{
+    int64_t n = count_of(c->node->in[0]);
+    return enqueue(c, err, sum_squares_k, sum_blocks(c->stream->dev->n_sm, n, BLOCK * GROUP), BLOCK,
+                   0, input(c, 0), n, aligned16(c->in[0]), (double *)c->out[0], (double *)c->work,
+                   c->stream->ticket);
+}
+static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
+{
+    return enqueue(c, err, grad_scale_k, 1, 1, 0, *(const DltGradScale *)c->node->attr,
+                   (const double *)c->in[0], (const double *)c->in[1],
+                   (const DltStepState *)c->in[2], (float *)c->out[0]);
+}
+
+static const DltKernel accumulate = {"accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
+                                     launch_accumulate};
+static const DltKernel squares = {"sum_squares.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
+                                  launch_sum_squares};
+static const DltKernel scale = {"grad_scale.cuda.one", dlt_cuda_accepts_any, nullptr,
+                                launch_grad_scale};
+static const DltKernel sgd = {"sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>};
+static const DltKernel adam = {"adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Adam>};
+static const DltKernel rmsprop = {"rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                                  update<RmsProp>};
+static const DltKernel adagrad = {"adagrad_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                                  update<Adagrad>};
+static const DltKernel lion = {"lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Lion>};
+static const DltKernel ema = {"ema_update.cuda.slab", dlt_cuda_accepts_any, nullptr, launch_ema};
+
+} // namespace
+
+extern "C" {
+const DltKernel *const dlt_cuda_accumulate[] = {&accumulate, nullptr};
+const DltKernel *const dlt_cuda_sum_squares[] = {&squares, nullptr};
+const DltKernel *const dlt_cuda_grad_scale[] = {&scale, nullptr};
+const DltKernel *const dlt_cuda_sgd_update[] = {&sgd, nullptr};
+const DltKernel *const dlt_cuda_adam_update[] = {&adam, nullptr};
+const DltKernel *const dlt_cuda_rmsprop_update[] = {&rmsprop, nullptr};
+const DltKernel *const dlt_cuda_adagrad_update[] = {&adagrad, nullptr};
+const DltKernel *const dlt_cuda_lion_update[] = {&lion, nullptr};
+const DltKernel *const dlt_cuda_ema_update[] = {&ema, nullptr};
+}

@@ -1,0 +1,36 @@
+/* Measured choices: which of a library's algorithms is the fastest for one problem on this device.
+ * A choice is a line of text under a key that names everything it depends on (device, library
+ * version, problem); choices are remembered for the process and, when there is a cache folder, on
+ * disk, so that the next run measures nothing. */
+#ifndef DLT_CUDA_TUNE_H
+#define DLT_CUDA_TUNE_H
+
+#include "cuda/cuda.h"
+
+enum { DLT_TUNE_KEY = 384, DLT_TUNE_VALUE = 512 };
+
+/* Reads the cache file if there is one. Never fails: without a cache everything is measured. */
+void dlt_tune_open(DltDevice *dev);
+/* Writes new choices; a file that cannot be written is told in the debug log only. */
+void dlt_tune_save(DltDevice *dev);
+void dlt_tune_close(DltDevice *dev);
+
+/* The value stored under key, or NULL. It lives as long as the device's arena. */
+const char *dlt_tune_find(const DltDevice *dev, const char *key);
+void dlt_tune_put(DltDevice *dev, const char *key, const char *value);
+
+/* Scratch for measuring: device memory of `bytes` filled with random values of dtype. */
+typedef struct DltTuneBuffer {
+    size_t bytes;
+    DltDtype dtype;
+    void *ptr;
+} DltTuneBuffer;
+DltStatus dlt_tune_buffers(DltDevice *dev, DltTuneBuffer *buffer, int n, DltErr *err);
+void dlt_tune_buffers_free(DltDevice *dev, DltTuneBuffer *buffer, int n);
+
+/* Microseconds of one run(ctx), which enqueues on lane 0 and returns false when the library refuses
+ * it. Short work is measured as a recorded graph of several runs, so that launching does not hide
+ * the kernels. False when it does not run. */
+bool dlt_tune_time(DltDevice *dev, bool (*run)(void *ctx), void *ctx, double *us);
+
+#endif
