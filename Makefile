@@ -76,10 +76,10 @@ GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_
 FLAGS_cuda_ := -isystem $(CUDA)/include
 $B/cuda/kernels/%.o: cuda/kernels/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -lineinfo $(GENCODE) -Icore -I. -Xcompiler -fPIC,-Wall,-Wextra \
+	$(NVCC) -std=c++17 -O3 $(if $(DEV),-lineinfo) --compress-mode=size $(GENCODE) -Icore -I. -Xcompiler -fPIC,-Wall,-Wextra \
 	 $(if $(DEV),-Werror all-warnings) -MMD -MP -c -o $@ $<
 $B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
-	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -lcublasLt -ldl
+	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -ldl -lpthread -lrt
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
 	@mkdir -p $(@D)

@@ -3,7 +3,7 @@
  * for) has its own message. What runs on the device is elsewhere: lanes.c and record.c move and
  * order work, kernels/ and matmul.c, conv.c compute. */
 #include "base/log.h"
-#include "cuda/cuda.h"
+#include "cuda/devices.h"
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
 #include "cuda/tune.h"
@@ -65,11 +65,13 @@ static DltStatus pick(int index, DltErr *err)
     cudaError_t e = cudaGetDeviceCount(&n);
     if (e != cudaSuccess || n == 0) return no_device(e == cudaSuccess ? cudaErrorNoDevice : e, err);
     if (index < 0 || index >= n)
-        return dlt_err(err, DLT_E_DEVICE, "cuda:%d: there is no such GPU; this machine shows %d: "
-                                          "cuda:0%s",
+        return dlt_err(err, DLT_E_DEVICE,
+                       "cuda:%d: there is no such GPU; this machine shows %d: "
+                       "cuda:0%s",
                        index, n, n > 1 ? " and up" : "");
     e = cudaSetDevice(index);
-    if (e == cudaSuccess) e = cudaFree(NULL); /* makes the context now, so that its errors show here */
+    if (e == cudaSuccess)
+        e = cudaFree(NULL); /* makes the context now, so that its errors show here */
     return dlt_cuda_check(e, DLT_NO_MARK, "cuda: opening the GPU", err);
 }
 
@@ -86,13 +88,13 @@ static DltStatus describe(DltDevice *dev, DltErr *err)
     dev->l2_bytes = (size_t)p.l2CacheSize;
     dev->shared_bytes = p.sharedMemPerBlockOptin;
     dev->overlap = dev->capability >= 90;
-    snprintf(dev->name, sizeof dev->name, "%s", p.name);
+    snprintf(dev->name, sizeof dev->name, "%.127s", p.name);
     if (dev->capability < MIN_CAPABILITY)
-        return dlt_err(err, DLT_E_DEVICE,
-                       "cuda:%d: %s has compute capability %d.%d; this program needs %d.%d (Ampere) "
-                       "or newer",
-                       dev->index, dev->name, p.major, p.minor, MIN_CAPABILITY / 10,
-                       MIN_CAPABILITY % 10);
+        return dlt_err(
+            err, DLT_E_DEVICE,
+            "cuda:%d: %s has compute capability %d.%d; this program needs %d.%d (Ampere) "
+            "or newer",
+            dev->index, dev->name, p.major, p.minor, MIN_CAPABILITY / 10, MIN_CAPABILITY % 10);
     e = dlt_cuda_probe();
     if (e == cudaErrorNoKernelImageForDevice || e == cudaErrorInvalidDeviceFunction ||
         e == cudaErrorUnsupportedPtxVersion || e == cudaErrorInvalidPtx) {
@@ -183,7 +185,8 @@ DltStatus dlt_cuda_alloc(DltDevice *dev, size_t bytes, void **ptr, DltErr *err)
         return dlt_cuda_check(e, DLT_NO_MARK, "cuda: clearing GPU memory", err);
     }
     DltCudaRegion *r = dev->region;
-    while (r && r->ptr) r = r->next;
+    while (r && r->ptr)
+        r = r->next;
     if (!r) {
         r = DLT_NEW(dev->arena, DltCudaRegion);
         r->next = dev->region;
@@ -236,7 +239,6 @@ static const DltKernel *const *kernels(const DltDevice *dev, int kind)
     return list[kind];
 }
 
-extern const DltBackend dlt_backend_cuda_plugin;
 const DltBackend dlt_backend_cuda_plugin = {.abi = DLT_BACKEND_ABI,
                                             .name = "cuda",
                                             .align = 256,

@@ -83,7 +83,8 @@ cudaError_t dlt_cuda_probe(void);
 cudaError_t dlt_cuda_fill(cudaStream_t stream, void *dst, int64_t n, DltDtype dtype, uint32_t seed);
 
 /* Acceptance rules of the kernel lists. Each refusal says why. */
-/* Float tensors f32, bf16 or f16 (f64 where the op defines it so), any mix; layouts PLAIN or NHWC. */
+/* Float tensors f32, bf16 or f16 (f64 where the op defines it so), any mix; layouts PLAIN or NHWC.
+ */
 bool dlt_cuda_accepts_any(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 /* The same, and every rank-4 tensor has the layout of in[0]. */
 bool dlt_cuda_accepts_same_layout(const DltNode *n, const DltDevice *dev, DltWhy *why_not);

@@ -14,8 +14,7 @@ DltStatus dlt_cuda_record_begin(DltDevice *dev, DltErr *err)
     DLT_BUG_ON(dev->recording);
     dlt_tune_save(dev);
     DLT_TRY(dlt_cuda_sync(dev, err));
-    cudaError_t e =
-        cudaStreamBeginCapture(dev->lane[0].handle, cudaStreamCaptureModeThreadLocal);
+    cudaError_t e = cudaStreamBeginCapture(dev->lane[0].handle, cudaStreamCaptureModeThreadLocal);
     DLT_TRY(dlt_cuda_check(e, DLT_NO_MARK, "cuda: starting to record a step", err));
     dev->recording = true;
     return DLT_OK;
@@ -23,7 +22,8 @@ DltStatus dlt_cuda_record_begin(DltDevice *dev, DltErr *err)
 
 static DltStatus join_lanes(DltDevice *dev, DltErr *err)
 {
-    for (int i = 1; i < DLT_LANES; i++) DLT_TRY(dlt_cuda_wait(dev, 0, i, err));
+    for (int i = 1; i < DLT_LANES; i++)
+        DLT_TRY(dlt_cuda_wait(dev, 0, i, err));
     return DLT_OK;
 }
 
@@ -38,9 +38,8 @@ DltStatus dlt_cuda_record_end(DltDevice *dev, void **program, DltErr *err)
     if (joined != DLT_OK || e != cudaSuccess) {
         (void)cudaGetLastError();
         if (graph) (void)cudaGraphDestroy(graph);
-        return joined != DLT_OK
-                   ? joined
-                   : dlt_cuda_check(e, DLT_NO_MARK, "cuda: recording a step", err);
+        return joined != DLT_OK ? joined
+                                : dlt_cuda_check(e, DLT_NO_MARK, "cuda: recording a step", err);
     }
     cudaGraphExec_t exec = NULL;
     e = cudaGraphInstantiate(&exec, graph, 0);

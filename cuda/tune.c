@@ -138,7 +138,8 @@ void dlt_tune_close(DltDevice *dev)
 
 DltStatus dlt_tune_buffers(DltDevice *dev, DltTuneBuffer *buffer, int n, DltErr *err)
 {
-    for (int i = 0; i < n; i++) buffer[i].ptr = NULL;
+    for (int i = 0; i < n; i++)
+        buffer[i].ptr = NULL;
     for (int i = 0; i < n; i++) {
         if (buffer[i].bytes == 0) continue;
         DLT_TRY(dlt_cuda_alloc(dev, buffer[i].bytes, &buffer[i].ptr, err));
@@ -180,7 +181,8 @@ static bool best_of(DltDevice *dev, cudaGraphExec_t graph, bool (*run)(void *ctx
         double t = 0;
         bool ok = cudaEventRecord(dev->tune->begin, dev->lane[0].handle) == cudaSuccess;
         if (graph) ok = ok && cudaGraphLaunch(graph, dev->lane[0].handle) == cudaSuccess;
-        for (int j = 0; !graph && ok && j < inner; j++) ok = run(ctx);
+        for (int j = 0; !graph && ok && j < inner; j++)
+            ok = run(ctx);
         if (!ok || !elapsed(dev, &t)) {
             (void)cudaGetLastError();
             return false;
@@ -197,7 +199,8 @@ static cudaGraphExec_t capture(DltDevice *dev, bool (*run)(void *ctx), void *ctx
     cudaGraphExec_t exec = NULL;
     if (cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
         bool ok = true;
-        for (int j = 0; ok && j < inner; j++) ok = run(ctx);
+        for (int j = 0; ok && j < inner; j++)
+            ok = run(ctx);
         if (cudaStreamEndCapture(s, &graph) == cudaSuccess && ok && graph &&
             cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess)
             exec = NULL;

@@ -71,10 +71,14 @@ template <typename B> __device__ __forceinline__ void with_fn(DltUnaryFn fn, B b
 {
     switch (fn) {
 #define F(id, name, y)                                                                             \
-    case DLT_FN_##id: body(std::integral_constant<int, DLT_FN_##id>()); break;
+    case DLT_FN_##id:                                                                              \
+        body(std::integral_constant<int, DLT_FN_##id>());                                          \
+        break;
         DLT_UNARY_TABLE(F)
 #undef F
-    default: body(std::integral_constant<int, DLT_FN_NONE>()); break;
+    default:
+        body(std::integral_constant<int, DLT_FN_NONE>());
+        break;
     }
 }
 

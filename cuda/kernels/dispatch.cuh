@@ -56,7 +56,8 @@ template <> __device__ __forceinline__ f16 from_float<f16>(float v)
         __VA_ARGS__;                                                                               \
         break;                                                                                     \
     }                                                                                              \
-    default: dlt_bug(__FILE__, __LINE__, "not a float type of this backend");                      \
+    default:                                                                                       \
+        dlt_bug(__FILE__, __LINE__, "not a float type of this backend");                           \
     }
 /* The same by size, for kernels that only move elements. */
 #define DLT_SIZED_TYPE(bytes, T, ...)                                                              \
@@ -100,13 +101,20 @@ struct In {
     __device__ __forceinline__ float operator[](int64_t i) const
     {
         switch (dtype) {
-        case DLT_F32: return ((const float *)p)[i];
-        case DLT_BF16: return __bfloat162float(((const bf16 *)p)[i]);
-        case DLT_F16: return __half2float(((const f16 *)p)[i]);
-        case DLT_F64: return (float)((const double *)p)[i];
-        case DLT_I32: return (float)((const int32_t *)p)[i];
-        case DLT_I64: return (float)((const int64_t *)p)[i];
-        default: return (float)((const uint8_t *)p)[i];
+        case DLT_F32:
+            return ((const float *)p)[i];
+        case DLT_BF16:
+            return __bfloat162float(((const bf16 *)p)[i]);
+        case DLT_F16:
+            return __half2float(((const f16 *)p)[i]);
+        case DLT_F64:
+            return (float)((const double *)p)[i];
+        case DLT_I32:
+            return (float)((const int32_t *)p)[i];
+        case DLT_I64:
+            return (float)((const int64_t *)p)[i];
+        default:
+            return (float)((const uint8_t *)p)[i];
         }
     }
 };
@@ -116,13 +124,27 @@ struct Out {
     __device__ __forceinline__ void set(int64_t i, float v) const
     {
         switch (dtype) {
-        case DLT_F32: ((float *)p)[i] = v; break;
-        case DLT_BF16: ((bf16 *)p)[i] = __float2bfloat16(v); break;
-        case DLT_F16: ((f16 *)p)[i] = __float2half(v); break;
-        case DLT_F64: ((double *)p)[i] = (double)v; break;
-        case DLT_I32: ((int32_t *)p)[i] = (int32_t)v; break;
-        case DLT_I64: ((int64_t *)p)[i] = (int64_t)v; break;
-        default: ((uint8_t *)p)[i] = (uint8_t)v; break;
+        case DLT_F32:
+            ((float *)p)[i] = v;
+            break;
+        case DLT_BF16:
+            ((bf16 *)p)[i] = __float2bfloat16(v);
+            break;
+        case DLT_F16:
+            ((f16 *)p)[i] = __float2half(v);
+            break;
+        case DLT_F64:
+            ((double *)p)[i] = (double)v;
+            break;
+        case DLT_I32:
+            ((int32_t *)p)[i] = (int32_t)v;
+            break;
+        case DLT_I64:
+            ((int64_t *)p)[i] = (int64_t)v;
+            break;
+        default:
+            ((uint8_t *)p)[i] = (uint8_t)v;
+            break;
         }
     }
 };

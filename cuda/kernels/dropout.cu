@@ -56,8 +56,8 @@ static DltStatus launch(const DltCall *c, DltErr *err)
             s = enqueue(c, err, dropout_nhwc_k<T>, blocks_for(c, n, BLOCK), BLOCK, 0, a, in, state,
                         out, n, x->shape.dim[1], x->shape.dim[2] * x->shape.dim[3]);
         else
-            s = enqueue(c, err, dropout_k<T>, blocks_for(c, n, BLOCK * 4), BLOCK, 0, a, in, state, out,
-                        n);
+            s = enqueue(c, err, dropout_k<T>, blocks_for(c, n, BLOCK * 4), BLOCK, 0, a, in, state,
+                        out, n);
     });
     return s;
 }

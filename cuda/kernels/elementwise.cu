@@ -18,7 +18,8 @@ __device__ __forceinline__ void map(const T *x, const T *s, T *y, int64_t n, boo
     for (int64_t p = first; p < n_pack; p += step) {
         Pack<T> a = load_pack(x + p * N), b = s ? load_pack(s + p * N) : a;
 #pragma unroll
-        for (int k = 0; k < N; k++) a.v[k] = from_float<T>(f(to_float(a.v[k]), to_float(b.v[k])));
+        for (int k = 0; k < N; k++)
+            a.v[k] = from_float<T>(f(to_float(a.v[k]), to_float(b.v[k])));
         store_pack(y + p * N, a);
     }
     for (int64_t i = n_pack * N + first; i < n; i += step)
@@ -48,10 +49,14 @@ __global__ void unary_grad_k(DltUnary u, const T *dy, const T *s, T *dx, int64_t
 __device__ __forceinline__ float combine(DltBinaryFn fn, float a, float b)
 {
     switch (fn) {
-    case DLT_ADD: return a + b;
-    case DLT_SUB: return a - b;
-    case DLT_MUL: return a * b;
-    default: return a / b;
+    case DLT_ADD:
+        return a + b;
+    case DLT_SUB:
+        return a - b;
+    case DLT_MUL:
+        return a * b;
+    default:
+        return a / b;
     }
 }
 /* c = a (op) b, equal shapes.  n elements, T. */
@@ -62,8 +67,7 @@ __global__ void binary_k(DltBinaryFn fn, const T *a, const T *b, T *c, int64_t n
     map<T>(a, b, c, n, packed, [=](float x, float y) { return combine(fn, x, y); });
 }
 /* c = a (op) broadcast b: the walk goes over c; strides 0 and 1 of it are a's and b's. */
-template <typename I>
-__global__ void binary_walk_k(DltBinaryFn fn, Walk w, In a, In b, Out c, I n)
+template <typename I> __global__ void binary_walk_k(DltBinaryFn fn, Walk w, In a, In b, Out c, I n)
 {
     begin();
     for (I i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
@@ -96,7 +100,8 @@ __global__ void bias_k(const T *x, In b, T *y, I n, I channels, I inner, bool pa
 }
 
 /* y = (TO) x, eight elements a thread.  n elements. */
-template <typename TI, typename TO> __global__ void cast_k(const TI *x, TO *y, int64_t n, bool packed)
+template <typename TI, typename TO>
+__global__ void cast_k(const TI *x, TO *y, int64_t n, bool packed)
 {
     begin();
     constexpr int N = 8, NI = Pack<TI>::n, NO = Pack<TO>::n;
@@ -108,24 +113,28 @@ template <typename TI, typename TO> __global__ void cast_k(const TI *x, TO *y, i
         for (int j = 0; j < N / NI; j++) {
             Pack<TI> a = load_pack(x + p * N + j * NI);
 #pragma unroll
-            for (int k = 0; k < NI; k++) v[j * NI + k] = to_float(a.v[k]);
+            for (int k = 0; k < NI; k++)
+                v[j * NI + k] = to_float(a.v[k]);
         }
 #pragma unroll
         for (int j = 0; j < N / NO; j++) {
             Pack<TO> a;
 #pragma unroll
-            for (int k = 0; k < NO; k++) a.v[k] = from_float<TO>(v[j * NO + k]);
+            for (int k = 0; k < NO; k++)
+                a.v[k] = from_float<TO>(v[j * NO + k]);
             store_pack(y + p * N + j * NO, a);
         }
     }
-    for (int64_t i = n_pack * N + first; i < n; i += step) y[i] = from_float<TO>(to_float(x[i]));
+    for (int64_t i = n_pack * N + first; i < n; i += step)
+        y[i] = from_float<TO>(to_float(x[i]));
 }
 /* The same for types that are met rarely (integers, f64). f64 -> f64 is a copy, never this. */
 __global__ void cast_any_k(In x, Out y, int64_t n)
 {
     begin();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) y.set(i, x[i]);
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        y.set(i, x[i]);
 }
 
 static bool is_float16or32(const DltTensor *t)
@@ -190,8 +199,8 @@ static DltStatus launch_binary_walk(const DltCall *c, DltErr *err)
     Walk w = walk_like(c->node->out[0], c->node->in, 2);
     DltStatus s = DLT_OK;
     DLT_INDEX_TYPE(n, I,
-                   s = enqueue(c, err, binary_walk_k<I>, blocks_for(c, n, BLOCK), BLOCK, 0, b->fn, w,
-                               input(c, 0), input(c, 1), output(c, 0), (I)n));
+                   s = enqueue(c, err, binary_walk_k<I>, blocks_for(c, n, BLOCK), BLOCK, 0, b->fn,
+                               w, input(c, 0), input(c, 1), output(c, 0), (I)n));
     return s;
 }
 
@@ -209,12 +218,12 @@ static DltStatus launch_bias(const DltCall *c, DltErr *err)
     int64_t n = a.outer * a.c * a.inner;
     bool packed = aligned16(c->in[0], c->out[0]);
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T,
-                   DLT_INDEX_TYPE(n, I, s = enqueue(c, err, bias_k<T, I>,
-                                                    blocks_for(c, n, BLOCK * Pack<T>::n), BLOCK, 0,
-                                                    (const T *)c->in[0], input(c, 1),
-                                                    (T *)c->out[0], (I)n, (I)a.c, (I)a.inner,
-                                                    packed)));
+    DLT_FLOAT_TYPE(
+        c->node->in[0]->dtype, T,
+        DLT_INDEX_TYPE(n, I,
+                       s = enqueue(c, err, bias_k<T, I>, blocks_for(c, n, BLOCK * Pack<T>::n),
+                                   BLOCK, 0, (const T *)c->in[0], input(c, 1), (T *)c->out[0], (I)n,
+                                   (I)a.c, (I)a.inner, packed)));
     return s;
 }
 
@@ -223,10 +232,9 @@ static DltStatus launch_copy(const DltCall *c, DltErr *err)
     const DltTensor *x = c->node->in[0];
     size_t bytes = (size_t)count_of(x) * dlt_dtype_bytes(x->dtype);
     if (c->in[0] == c->out[0] || bytes == 0) return DLT_OK;
-    return dlt_cuda_launched(c,
-                             cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice,
-                                             c->stream->handle),
-                             err);
+    return dlt_cuda_launched(
+        c, cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice, c->stream->handle),
+        err);
 }
 static bool accepts_copy(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -248,11 +256,11 @@ static DltStatus launch_cast(const DltCall *c, DltErr *err)
     int64_t n = count_of(c->node->in[0]);
     bool packed = aligned16(c->in[0], c->out[0]);
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, TI,
-                   DLT_FLOAT_TYPE(c->node->out[0]->dtype, TO,
-                                  s = enqueue(c, err, cast_k<TI, TO>, blocks_for(c, n, BLOCK * 8),
-                                              BLOCK, 0, (const TI *)c->in[0], (TO *)c->out[0], n,
-                                              packed)));
+    DLT_FLOAT_TYPE(
+        c->node->in[0]->dtype, TI,
+        DLT_FLOAT_TYPE(c->node->out[0]->dtype, TO,
+                       s = enqueue(c, err, cast_k<TI, TO>, blocks_for(c, n, BLOCK * 8), BLOCK, 0,
+                                   (const TI *)c->in[0], (TO *)c->out[0], n, packed)));
     return s;
 }
 static DltStatus launch_cast_any(const DltCall *c, DltErr *err)

@@ -29,7 +29,8 @@ __global__ void lookup_grad_k(const T *dy, const int32_t *ids, Out dw, int64_t n
     extern __shared__ float sum[];
     __shared__ unsigned hit[BLOCK / WARP];
     int32_t v = (int32_t)blockIdx.x;
-    for (int64_t e = threadIdx.x; e < d; e += BLOCK) sum[e] = 0;
+    for (int64_t e = threadIdx.x; e < d; e += BLOCK)
+        sum[e] = 0;
     for (int64_t t0 = 0; t0 < n; t0 += BLOCK) {
         int64_t t = t0 + threadIdx.x;
         unsigned mine = __ballot_sync(0xffffffffu, t < n && ids[t] == v);
@@ -39,11 +40,13 @@ __global__ void lookup_grad_k(const T *dy, const int32_t *ids, Out dw, int64_t n
         for (int k = 0; k < BLOCK / WARP; k++)
             for (unsigned m = hit[k]; m; m &= m - 1) {
                 int64_t row = t0 + k * WARP + (__ffs((int)m) - 1);
-                for (int64_t e = threadIdx.x; e < d; e += BLOCK) sum[e] += to_float(dy[row * d + e]);
+                for (int64_t e = threadIdx.x; e < d; e += BLOCK)
+                    sum[e] += to_float(dy[row * d + e]);
             }
         __syncthreads();
     }
-    for (int64_t e = threadIdx.x; e < d; e += BLOCK) dw.set((int64_t)v * d + e, sum[e]);
+    for (int64_t e = threadIdx.x; e < d; e += BLOCK)
+        dw.set((int64_t)v * d + e, sum[e]);
 }
 
 static DltStatus forward(const DltCall *c, DltErr *err)

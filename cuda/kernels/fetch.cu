@@ -1,6 +1,6 @@
 /* The first nodes of a step: rows of the raw data set become the batch. A block works on one sample
- * (or a part of it); the random choices of augmentation are drawn once a block, by the same function
- * as on the CPU. */
+ * (or a part of it); the random choices of augmentation are drawn once a block, by the same
+ * function as on the CPU. */
 #include "cuda/kernels/prim.cuh"
 #include "cuda/kernels/shape.cuh"
 #include "ops/data_ops.h"
@@ -31,7 +31,8 @@ __global__ void fetch_x_k(DltFetch a, Sample s, In data, const int32_t *ticket, 
     __syncthreads();
     bool there = row >= 0 && row < s.rows;
     uint32_t count = (uint32_t)s.count, area = (uint32_t)(s.h * s.w), width = (uint32_t)s.w;
-    for (uint32_t e = blockIdx.x * blockDim.x + threadIdx.x; e < count; e += gridDim.x * blockDim.x) {
+    for (uint32_t e = blockIdx.x * blockDim.x + threadIdx.x; e < count;
+         e += gridDim.x * blockDim.x) {
         /* e counts the output in memory order; (c, p) is its place */
         uint32_t c, p;
         if (s.nhwc)
@@ -118,13 +119,14 @@ static DltStatus launch_x(const DltCall *c, DltErr *err)
     const int64_t most = 65535; /* of grid.y */
     while (done < n) {
         int64_t part = n - done < most ? n - done : most;
-        dim3 grid((unsigned)(s.count <= 4 * BLOCK ? 1 : ceil_div(s.count, 4 * BLOCK)), (unsigned)part);
+        dim3 grid((unsigned)(s.count <= 4 * BLOCK ? 1 : ceil_div(s.count, 4 * BLOCK)),
+                  (unsigned)part);
         const int32_t *ticket = (const int32_t *)c->in[1] + done * DLT_TICKET_INTS;
         Out x = output(c, 0);
         x.p = (char *)x.p + (size_t)(done * s.count) * dlt_dtype_bytes((DltDtype)x.dtype);
         if (x.dtype == DLT_I32)
-            DLT_TRY(enqueue(c, err, fetch_int_k, grid, BLOCK, 0, s, (const int32_t *)c->in[0], ticket,
-                            (int32_t *)x.p));
+            DLT_TRY(enqueue(c, err, fetch_int_k, grid, BLOCK, 0, s, (const int32_t *)c->in[0],
+                            ticket, (int32_t *)x.p));
         else
             DLT_TRY(enqueue(c, err, fetch_x_k, grid, BLOCK, 0, *(const DltFetch *)c->node->attr, s,
                             input(c, 0), ticket, input(c, 2), input(c, 3), x));

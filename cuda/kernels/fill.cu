@@ -32,7 +32,7 @@ extern "C" cudaError_t dlt_cuda_fill(cudaStream_t stream, void *dst, int64_t n, 
     int64_t blocks = ceil_div(n, BLOCK * 4);
     if (n == 0) return cudaSuccess;
     fill_k<<<(unsigned)(blocks < 4096 ? blocks : 4096), BLOCK, 0, stream>>>(Out{dst, (int)dtype}, n,
-                                                                           seed, integer);
+                                                                            seed, integer);
     return cudaGetLastError();
 }
 

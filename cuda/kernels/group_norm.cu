@@ -44,7 +44,8 @@ __global__ void group_k(Groups d, const T *x, In w, In b, T *y, Out mean, Out rs
     int64_t s = blockIdx.x / d.groups, g = blockIdx.x % d.groups, c;
     I n = (I)(d.width * d.spatial);
     float sum = 0, q = 0;
-    for (I e = threadIdx.x; e < n; e += BLOCK) sum += to_float(x[d.at(s, g, e, &c)]);
+    for (I e = threadIdx.x; e < n; e += BLOCK)
+        sum += to_float(x[d.at(s, g, e, &c)]);
     float m = block_sum(sum) / (float)n;
     for (I e = threadIdx.x; e < n; e += BLOCK) {
         float v = to_float(x[d.at(s, g, e, &c)]) - m;
@@ -90,17 +91,17 @@ template <typename T> struct WeightTerms {
         const T *dy, *x;
         In mean, rstd;
         Groups d;
-        __device__ __forceinline__ void operator()(int64_t at, int64_t c, int64_t r,
+        __device__ __forceinline__ int64_t look(int64_t c) const
+        {
+            return c / d.width; /* the group */
+        }
+        __device__ __forceinline__ void operator()(int64_t at, int64_t r, int64_t group,
                                                    float *acc) const
         {
-            int64_t s = r / d.spatial;
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                int64_t i = s * d.groups + (c + v) / d.width;
-                float g = to_float(dy[at + v]);
-                acc[v] += g * (to_float(x[at + v]) - mean[i]) * rstd[i];
-                acc[V + v] += g;
-            }
+            int64_t i = r / d.spatial * d.groups + group;
+            float g = to_float(dy[at]);
+            acc[0] += g * (to_float(x[at]) - mean[i]) * rstd[i];
+            acc[1] += g;
         }
     };
 };
@@ -118,12 +119,12 @@ static DltStatus forward(const DltCall *c, DltErr *err)
     Groups d = groups_of(c->node);
     float eps = ((const DltNorm *)c->node->attr)->eps;
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T,
-                   DLT_INDEX_TYPE(d.width * d.spatial, I,
-                                  s = enqueue(c, err, group_k<T, I>, (unsigned)(d.n * d.groups),
-                                              BLOCK, 0, d, (const T *)c->in[0], input(c, 1),
-                                              input(c, 2), (T *)c->out[0], output(c, 1),
-                                              output(c, 2), eps)));
+    DLT_FLOAT_TYPE(
+        c->node->in[0]->dtype, T,
+        DLT_INDEX_TYPE(d.width * d.spatial, I,
+                       s = enqueue(c, err, group_k<T, I>, (unsigned)(d.n * d.groups), BLOCK, 0, d,
+                                   (const T *)c->in[0], input(c, 1), input(c, 2), (T *)c->out[0],
+                                   output(c, 1), output(c, 2), eps)));
     return s;
 }
 
@@ -160,6 +161,7 @@ static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     if (!dlt_cuda_accepts_same_layout(n, dev, why_not)) return false;
+    if (!rows_fit(axis_of(n->in[0], 1), why_not)) return false;
     if (n->in[0]->dtype == n->out[0]->dtype) return true;
     return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, n->out[0]->name);
 }

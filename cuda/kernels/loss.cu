@@ -23,7 +23,8 @@ struct Rows {
 
 /* What a row needs to know, in all its threads. */
 struct RowTerms {
-    float lse, q, smooth_q, smooth_class; /* log-sum-exp; weights of nll(y) and of the smooth part */
+    float lse, q, smooth_q,
+        smooth_class; /* log-sum-exp; weights of nll(y) and of the smooth part */
     double loss, weight;
     int64_t y;
     bool counts;
@@ -42,7 +43,8 @@ __device__ RowTerms row_terms(const Rows &d, const T *x, const int32_t *y, In w,
     bool bad = t.counts && (label < 0 || label >= d.n);
     t.y = bad || !t.counts ? 0 : label;
     float xy = to_float(x[t.y]), cy = cw.p ? cw[t.y] : 1.0f;
-    for (int64_t i = R::lane(); i < d.n; i += W) m = fmaxf(m, to_float(x[i]));
+    for (int64_t i = R::lane(); i < d.n; i += W)
+        m = fmaxf(m, to_float(x[i]));
     m = R::max(m);
     for (int64_t i = R::lane(); i < d.n; i += W) {
         float v = to_float(x[i]), c = cw.p ? cw[i] : 1.0f;
@@ -159,20 +161,28 @@ __device__ __forceinline__ float pointwise(DltPointwiseLoss a, float p, float t)
 {
     float d = p - t, z = fabsf(d);
     switch (a.kind) {
-    case DLT_LOSS_MSE: return d * d;
-    case DLT_LOSS_MAE: return z;
-    case DLT_LOSS_HUBER: return z <= a.delta ? 0.5f * d * d : a.delta * (z - 0.5f * a.delta);
-    default: return fmaxf(p, 0.0f) - p * t + log1pf(expf(-fabsf(p))); /* bce on logits */
+    case DLT_LOSS_MSE:
+        return d * d;
+    case DLT_LOSS_MAE:
+        return z;
+    case DLT_LOSS_HUBER:
+        return z <= a.delta ? 0.5f * d * d : a.delta * (z - 0.5f * a.delta);
+    default:
+        return fmaxf(p, 0.0f) - p * t + log1pf(expf(-fabsf(p))); /* bce on logits */
     }
 }
 __device__ __forceinline__ float pointwise_slope(DltPointwiseLoss a, float p, float t)
 {
     float d = p - t, sign = d > 0 ? 1.0f : d < 0 ? -1.0f : d;
     switch (a.kind) {
-    case DLT_LOSS_MSE: return 2.0f * d;
-    case DLT_LOSS_MAE: return sign;
-    case DLT_LOSS_HUBER: return fabsf(d) <= a.delta ? d : a.delta * sign;
-    default: return 1.0f / (1.0f + expf(-p)) - t;
+    case DLT_LOSS_MSE:
+        return 2.0f * d;
+    case DLT_LOSS_MAE:
+        return sign;
+    case DLT_LOSS_HUBER:
+        return fabsf(d) <= a.delta ? d : a.delta * sign;
+    default:
+        return 1.0f / (1.0f + expf(-p)) - t;
     }
 }
 

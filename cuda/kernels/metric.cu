@@ -1,5 +1,5 @@
-/* Metrics add to accumulators in doubles on the device, so that a step reads nothing back. Sums of a
- * row's weight (whole numbers) are exact in any order; all others have a fixed one. */
+/* Metrics add to accumulators in doubles on the device, so that a step reads nothing back. Sums of
+ * a row's weight (whole numbers) are exact in any order; all others have a fixed one. */
 #include "cuda/kernels/rows.cuh"
 #include "cuda/kernels/sums.cuh"
 #include "ops/loss_ops.h"
@@ -11,11 +11,13 @@ namespace
 __global__ void add_k(const double *v, double *acc, int64_t n)
 {
     begin();
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) acc[i] += v[i];
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        acc[i] += v[i];
 }
 
 /* hits and weight of rows whose label is among the k largest logits; of equal ones the lower index
- * counts first. A row with NaN at its label is no hit.  logits [rows, V] T, y i32, w one a sample. */
+ * counts first. A row with NaN at its label is no hit.  logits [rows, V] T, y i32, w one a sample.
+ */
 template <typename T, int W>
 __global__ void topk_k(DltMetricTopk a, const T *logits, const int32_t *y, In w, int64_t rows,
                        int64_t n, int64_t per_sample, double *acc, double *part, unsigned *ticket)
@@ -89,7 +91,8 @@ __global__ void regression_k(In p, In t, In w, int64_t n, int64_t per_sample, do
         sum[5] += 1;
     }
     if (grid_sum<K>(sum, part, ticket) && threadIdx.x == 0)
-        for (int k = 0; k < K; k++) acc[k] += sum[k];
+        for (int k = 0; k < K; k++)
+            acc[k] += sum[k];
 }
 
 static int64_t per_sample(const DltNode *n, int64_t items)

@@ -31,8 +31,7 @@ template <> __global__ void piece_k<uint4>(Piece p, const uint4 *x, uint4 *y)
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         uint32_t row = i / (uint32_t)p.n, r = i - row * (uint32_t)p.n;
         int64_t at = r + p.begin, q = at + p.shift;
-        y[row * p.to + at] =
-            q >= 0 && q < p.from ? x[row * p.from + q] : make_uint4(0, 0, 0, 0);
+        y[row * p.to + at] = q >= 0 && q < p.from ? x[row * p.from + q] : make_uint4(0, 0, 0, 0);
     }
 }
 static DltStatus move_piece(const DltCall *c, DltErr *err, Piece p, size_t bytes, const void *x,
@@ -48,8 +47,9 @@ static DltStatus move_piece(const DltCall *c, DltErr *err, Piece p, size_t bytes
                        (const uint4 *)x, (uint4 *)y);
     }
     DltStatus s = DLT_OK;
-    DLT_SIZED_TYPE(bytes, T, s = enqueue(c, err, piece_k<T>, blocks_for(c, p.rows * p.n, BLOCK),
-                                         BLOCK, 0, p, (const T *)x, (T *)y));
+    DLT_SIZED_TYPE(bytes, T,
+                   s = enqueue(c, err, piece_k<T>, blocks_for(c, p.rows * p.n, BLOCK), BLOCK, 0, p,
+                               (const T *)x, (T *)y));
     return s;
 }
 
@@ -194,9 +194,9 @@ static DltStatus launch_walk(const DltCall *c, DltErr *err)
     int64_t n = count_of(c->node->out[0]);
     DltStatus s = DLT_OK;
     DLT_SIZED_TYPE(dlt_dtype_bytes(c->node->in[0]->dtype), T,
-                   DLT_INDEX_TYPE(n, I, s = enqueue(c, err, walk_k<T, I>, blocks_for(c, n, BLOCK),
-                                                    BLOCK, 0, w, (const T *)c->in[0],
-                                                    (T *)c->out[0], (I)n)));
+                   DLT_INDEX_TYPE(n, I,
+                                  s = enqueue(c, err, walk_k<T, I>, blocks_for(c, n, BLOCK), BLOCK,
+                                              0, w, (const T *)c->in[0], (T *)c->out[0], (I)n)));
     return s;
 }
 
@@ -207,7 +207,8 @@ static const DltKernel slice = {"slice.cuda.rows", dlt_cuda_accepts_same_layout,
 static const DltKernel slice_grad = {"slice_bwd.cuda.rows", dlt_cuda_accepts_same_layout, nullptr,
                                      launch_slice_grad};
 static const DltKernel transpose_tile = {"transpose.cuda.tile", accepts_swap, nullptr, launch_swap};
-static const DltKernel transpose_walk = {"transpose.cuda.walk", accepts_order, nullptr, launch_walk};
+static const DltKernel transpose_walk = {"transpose.cuda.walk", accepts_order, nullptr,
+                                         launch_walk};
 static const DltKernel reorder_tile = {"reorder.cuda.tile", accepts_swap, nullptr, launch_swap};
 static const DltKernel reorder_walk = {"reorder.cuda.walk", accepts_order, nullptr, launch_walk};
 

@@ -77,21 +77,19 @@ template <typename T> struct WeightTerms {
     template <int V> struct Load {
         const T *dy, *x;
         In mean, rstd;
-        __device__ __forceinline__ void operator()(int64_t at, int64_t, int64_t r, float *acc) const
+        __device__ __forceinline__ Nothing look(int64_t) const
         {
-            float m = mean.p ? mean[r] : 0.0f, k = rstd[r];
-            if constexpr (V == 1) {
-                float g = to_float(dy[at]);
-                acc[0] += g * (to_float(x[at]) - m) * k;
-                acc[1] += g;
-            } else {
-                Pack<T> a = load_pack(dy + at), b = load_pack(x + at);
+            return Nothing();
+        }
+        __device__ __forceinline__ void operator()(int64_t at, int64_t r, Nothing, float *acc) const
+        {
+            float m = mean.p ? mean[r] : 0.0f, k = rstd[r], g[V], v[V];
+            load_v<T, V>(dy + at, g);
+            load_v<T, V>(x + at, v);
 #pragma unroll
-                for (int v = 0; v < V; v++) {
-                    float g = to_float(a.v[v]);
-                    acc[v] += g * (to_float(b.v[v]) - m) * k;
-                    acc[V + v] += g;
-                }
+            for (int i = 0; i < V; i++) {
+                acc[i] += g[i] * (v[i] - m) * k;
+                acc[V + i] += g[i];
             }
         }
     };
@@ -113,32 +111,35 @@ template <typename T, bool CENTER> static DltStatus forward(const DltCall *c, Dl
     const T *x = (const T *)c->in[0], *r = (const T *)c->in[res];
     T *y = (T *)c->out[0], *sum = (T *)c->out[stats + 1];
     In b = CENTER ? input(c, 2) : In{nullptr, DLT_F32};
-    if (n <= SHORT_ROW)
-        return enqueue(c, err, norm_k<T, WARP, CENTER>, row_blocks(rows, WARP), BLOCK, 0, x, r,
-                       input(c, 1), b, sum, y, output(c, 1), output(c, stats), rows, n, eps);
-    return enqueue(c, err, norm_k<T, BLOCK, CENTER>, (unsigned)rows, BLOCK, 0, x, r, input(c, 1), b,
-                   sum, y, output(c, 1), output(c, stats), rows, n, eps);
+    bool wide = n > SHORT_ROW;
+    auto kernel = wide ? norm_k<T, BLOCK, CENTER> : norm_k<T, WARP, CENTER>;
+    return enqueue(c, err, kernel, row_blocks(rows, wide ? BLOCK : WARP), BLOCK, 0, x, r,
+                   input(c, 1), b, sum, y, output(c, 1), output(c, stats), rows, n, eps);
 }
 
-template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, DltErr *err)
+template <typename T, bool CENTER> static DltStatus weight_grad(const DltCall *c, DltErr *err)
 {
     int64_t n = last_dim(c->node->in[0]), rows = count_of(c->node->in[0]) / n;
     const T *dy = (const T *)c->in[0], *x = (const T *)c->in[1];
     In mean = CENTER ? input(c, 3) : In{nullptr, DLT_F32}, rstd = input(c, CENTER ? 4 : 3);
-    const T *dsum = (const T *)c->in[CENTER ? 5 : 4];
-    T *dx = (T *)c->out[0];
-    if (n <= SHORT_ROW)
-        DLT_TRY(enqueue(c, err, norm_grad_k<T, WARP, CENTER>, row_blocks(rows, WARP), BLOCK, 0, dy,
-                        x, input(c, 2), mean, rstd, dsum, dx, rows, n));
-    else
-        DLT_TRY(enqueue(c, err, norm_grad_k<T, BLOCK, CENTER>, (unsigned)rows, BLOCK, 0, dy, x,
-                        input(c, 2), mean, rstd, dsum, dx, rows, n));
-    if (!c->out[1] && !c->out[2]) return DLT_OK;
     int v = aligned16(dy, x) ? Pack<T>::n : 1;
     ChannelPlan p = channel_plan(Axis{rows, n, 1}, v, c->stream->dev->n_sm);
     StoreWeights done = {output(c, 1), CENTER ? output(c, 2) : Out{nullptr, DLT_F32}};
-    return channel_reduce<2, Pack<T>::n, WeightTerms<T>::template Load>(
-        c, err, p, (float *)c->work, done, dy, x, mean, rstd);
+    return channel_reduce<2, Pack<T>::n, WeightTerms<T>::template Load>(c, err, p, (float *)c->work,
+                                                                        done, dy, x, mean, rstd);
+}
+
+/* The weights' gradients first: dx may lie where dy did. */
+template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, DltErr *err)
+{
+    int64_t n = last_dim(c->node->in[0]), rows = count_of(c->node->in[0]) / n;
+    In mean = CENTER ? input(c, 3) : In{nullptr, DLT_F32}, rstd = input(c, CENTER ? 4 : 3);
+    if (c->out[1] || c->out[2]) DLT_TRY((weight_grad<T, CENTER>(c, err)));
+    bool wide = n > SHORT_ROW;
+    auto kernel = wide ? norm_grad_k<T, BLOCK, CENTER> : norm_grad_k<T, WARP, CENTER>;
+    return enqueue(c, err, kernel, row_blocks(rows, wide ? BLOCK : WARP), BLOCK, 0,
+                   (const T *)c->in[0], (const T *)c->in[1], input(c, 2), mean, rstd,
+                   (const T *)c->in[CENTER ? 5 : 4], (T *)c->out[0], rows, n);
 }
 
 static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -152,8 +153,8 @@ static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
-    if (count_of(n->in[0]) / (last_dim(n->in[0]) ? last_dim(n->in[0]) : 1) >= INT32_MAX)
-        return dlt_cuda_refuse(why_not, "more than 2^31 rows");
+    int64_t c = last_dim(n->in[0]);
+    if (!rows_fit(Axis{count_of(n->in[0]) / c, c, 1}, why_not)) return false;
     if (n->in[0]->dtype == n->out[0]->dtype) return true;
     return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, n->out[0]->name);
 }

@@ -1,6 +1,6 @@
 /* Max and average pooling by gathering: a thread owns an output (forward) or an input (backward)
- * place and looks at every window element that touches it, so nothing is added atomically. In NHWC a
- * thread takes a pack of channels. Formulas: ops/conv.h. */
+ * place and looks at every window element that touches it, so nothing is added atomically. In NHWC
+ * a thread takes a pack of channels. Formulas: ops/conv.h. */
 #include "cuda/kernels/prim.cuh"
 #include "cuda/kernels/shape.cuh"
 #include "ops/conv.h"
@@ -71,28 +71,6 @@ __device__ __forceinline__ float area(const Window &a, int p, int q)
     return n > 0 ? (float)n : 1.0f;
 }
 
-template <typename T, int V> __device__ __forceinline__ void load_v(const T *p, float v[V])
-{
-    if constexpr (V == 1) {
-        v[0] = to_float(*p);
-    } else {
-        Pack<T> a = load_pack(p);
-#pragma unroll
-        for (int k = 0; k < V; k++) v[k] = to_float(a.v[k]);
-    }
-}
-template <typename T, int V> __device__ __forceinline__ void store_v(T *p, const float v[V])
-{
-    if constexpr (V == 1) {
-        *p = from_float<T>(v[0]);
-    } else {
-        Pack<T> a;
-#pragma unroll
-        for (int k = 0; k < V; k++) a.v[k] = from_float<T>(v[k]);
-        store_pack(p, a);
-    }
-}
-
 /* y = max or average of the window; index: place of the first maximum (max only).  x, y T. */
 template <typename T, int V, typename I>
 __global__ void pool_k(Window a, const T *x, T *y, void *index, I n_place)
@@ -103,14 +81,16 @@ __global__ void pool_k(Window a, const T *x, T *y, void *index, I n_place)
         place<V>(a, i, a.p, a.q, &n, &c, &p, &q);
         float best[V], v[V];
         bool first = true;
-        for (int k = 0; k < V; k++) best[k] = 0;
+        for (int k = 0; k < V; k++)
+            best[k] = 0;
         int y0 = p * a.sh - a.top, x0 = q * a.sw - a.left;
         for (int r = max(0, -y0); r < min(a.kh, a.h - y0); r++)
             for (int s = max(0, -x0); s < min(a.kw, a.w - x0); s++) {
                 load_v<T, V>(x + offset(a, n, c, y0 + r, x0 + s, a.h, a.w), v);
 #pragma unroll
                 for (int k = 0; k < V; k++) {
-                    if (!a.max) best[k] += v[k];
+                    if (!a.max)
+                        best[k] += v[k];
                     else if (first || v[k] > best[k] || v[k] != v[k])
                         best[k] = v[k], at[k] = r * a.kw + s;
                 }
@@ -152,7 +132,7 @@ __global__ void pool_grad_k(Window a, const T *dy, const void *index, T *dx, I n
                 float scale = a.max ? 1.0f : 1.0f / area(a, p, q);
 #pragma unroll
                 for (int k = 0; k < V; k++) {
-                    int at = !a.max ? here
+                    int at = !a.max   ? here
                              : a.wide ? ((const int32_t *)index)[o + k]
                                       : (int)((const uint8_t *)index)[o + k];
                     if (at == here) sum[k] += v[k] * scale;
@@ -171,8 +151,7 @@ static DltStatus forward(const DltCall *c, DltErr *err)
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(x->dtype, T, DLT_INDEX_TYPE(n, I, {
                        constexpr int N = Pack<T>::n;
-                       bool packed =
-                           w.nhwc && w.c % N == 0 && aligned16(c->in[0], c->out[0]);
+                       bool packed = w.nhwc && w.c % N == 0 && aligned16(c->in[0], c->out[0]);
                        int64_t places = packed ? n / N : n;
                        auto kernel = packed ? pool_k<T, N, I> : pool_k<T, 1, I>;
                        s = enqueue(c, err, kernel, blocks_for(c, places, BLOCK), BLOCK, 0, w,
@@ -190,8 +169,7 @@ static DltStatus backward(const DltCall *c, DltErr *err)
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(dx->dtype, T, DLT_INDEX_TYPE(n, I, {
                        constexpr int N = Pack<T>::n;
-                       bool packed =
-                           w.nhwc && w.c % N == 0 && aligned16(c->in[0], c->out[0]);
+                       bool packed = w.nhwc && w.c % N == 0 && aligned16(c->in[0], c->out[0]);
                        int64_t places = packed ? n / N : n;
                        auto kernel = packed ? pool_grad_k<T, N, I> : pool_grad_k<T, 1, I>;
                        s = enqueue(c, err, kernel, blocks_for(c, places, BLOCK), BLOCK, 0, w,
@@ -203,7 +181,8 @@ static DltStatus backward(const DltCall *c, DltErr *err)
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     if (!dlt_cuda_accepts_same_layout(n, dev, why_not)) return false;
-    if (n->in[0]->dtype != n->out[0]->dtype) return dlt_cuda_refuse(why_not, "x and y differ in type");
+    if (n->in[0]->dtype != n->out[0]->dtype)
+        return dlt_cuda_refuse(why_not, "x and y differ in type");
     for (int i = 0; i < 4; i++)
         if (n->in[0]->shape.dim[i] > INT32_MAX || n->out[0]->shape.dim[i] > INT32_MAX)
             return dlt_cuda_refuse(why_not, "a dimension is above 2^31");

@@ -22,6 +22,30 @@ template <typename T> __device__ __forceinline__ void store_pack(T *p, const Pac
 {
     *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&v);
 }
+/* V neighbours as floats: one element, or a pack. */
+template <typename T, int V> __device__ __forceinline__ void load_v(const T *p, float v[V])
+{
+    if constexpr (V == 1) {
+        v[0] = to_float(*p);
+    } else {
+        Pack<T> a = load_pack(p);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            v[k] = to_float(a.v[k]);
+    }
+}
+template <typename T, int V> __device__ __forceinline__ void store_v(T *p, const float v[V])
+{
+    if constexpr (V == 1) {
+        *p = from_float<T>(v[0]);
+    } else {
+        Pack<T> a;
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            a.v[k] = from_float<T>(v[k]);
+        store_pack(p, a);
+    }
+}
 /* True when 16-byte accesses work for all the pointers (NULL counts as aligned). */
 template <typename... P> static bool aligned16(P... p)
 {
@@ -47,7 +71,8 @@ struct Max {
 template <typename T, typename F> __device__ __forceinline__ T warp_reduce(T v, F f)
 {
 #pragma unroll
-    for (int o = WARP / 2; o > 0; o >>= 1) v = f(v, __shfl_xor_sync(0xffffffffu, v, o));
+    for (int o = WARP / 2; o > 0; o >>= 1)
+        v = f(v, __shfl_xor_sync(0xffffffffu, v, o));
     return v;
 }
 template <typename T> __device__ __forceinline__ T warp_sum(T v)
@@ -82,8 +107,8 @@ template <typename T> __device__ __forceinline__ T block_max(T v)
 }
 
 /* Call by all threads after a block has written its partial results. True in the block of the group
- * that arrives last; it then sees the partials of all `n` blocks (read them with __ldcg) and may sum
- * them in block order. The ticket is back at zero when the kernel ends. */
+ * that arrives last; it then sees the partials of all `n` blocks (read them with __ldcg) and may
+ * sum them in block order. The ticket is back at zero when the kernel ends. */
 __device__ __forceinline__ bool last_block(unsigned *ticket, unsigned n)
 {
     __shared__ bool last;

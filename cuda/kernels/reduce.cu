@@ -10,15 +10,17 @@ namespace
 template <typename T> struct Terms {
     template <int V> struct Load {
         const T *x;
-        __device__ __forceinline__ void operator()(int64_t at, int64_t, int64_t, float *acc) const
+        __device__ __forceinline__ Nothing look(int64_t) const
         {
-            if constexpr (V == 1) {
-                acc[0] += to_float(x[at]);
-            } else {
-                Pack<T> a = load_pack(x + at);
+            return Nothing();
+        }
+        __device__ __forceinline__ void operator()(int64_t at, int64_t, Nothing, float *acc) const
+        {
+            float v[V];
+            load_v<T, V>(x + at, v);
 #pragma unroll
-                for (int k = 0; k < V; k++) acc[k] += to_float(a.v[k]);
-            }
+            for (int k = 0; k < V; k++)
+                acc[k] += v[k];
         }
     };
 };
@@ -41,17 +43,23 @@ static DltStatus sum_channels(const DltCall *c, DltErr *err, Axis a, float scale
     const DltTensor *x = c->node->in[0];
     ChannelPlan p = plan_for(c, x, a);
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(x->dtype, T,
-                   s = channel_reduce<1, Pack<T>::n, Terms<T>::template Load>(
-                       c, err, p, (float *)c->work, Store{output(c, 0), scale},
-                       (const T *)c->in[0]));
+    DLT_FLOAT_TYPE(
+        x->dtype, T,
+        s = channel_reduce<1, Pack<T>::n, Terms<T>::template Load>(
+            c, err, p, (float *)c->work, Store{output(c, 0), scale}, (const T *)c->in[0]));
     return s;
 }
 
+static bool accepts_bias_grad(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    return dlt_cuda_accepts_any(n, dev, why_not) &&
+           rows_fit(axis_of(n->in[0], ((const DltBias *)n->attr)->axis), why_not);
+}
 static DltStatus prepare_bias_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
-    p->work_bytes = channel_bytes(axis_of(n->in[0], ((const DltBias *)n->attr)->axis), dev->n_sm, 1);
+    p->work_bytes =
+        channel_bytes(axis_of(n->in[0], ((const DltBias *)n->attr)->axis), dev->n_sm, 1);
     return DLT_OK;
 }
 static DltStatus launch_bias_grad(const DltCall *c, DltErr *err)
@@ -124,14 +132,16 @@ static bool accepts_rows(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     return dlt_cuda_refuse(why_not, "not the sum of short contiguous rows");
 }
 /* y[r] = scale sum_k x[r, k].  x [R, K] T, y [R] any type; one warp a row. */
-template <typename T> __global__ void row_sum_k(const T *x, Out y, int64_t rows, int64_t k, float scale)
+template <typename T>
+__global__ void row_sum_k(const T *x, Out y, int64_t rows, int64_t k, float scale)
 {
     begin();
     int lane = threadIdx.x % WARP;
     int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (r >= rows) return;
     float sum = 0;
-    for (int64_t i = lane; i < k; i += WARP) sum += to_float(x[r * k + i]);
+    for (int64_t i = lane; i < k; i += WARP)
+        sum += to_float(x[r * k + i]);
     sum = warp_sum(sum);
     if (lane == 0) y.set(r, sum * scale);
 }
@@ -150,7 +160,7 @@ static bool accepts_axis(const DltNode *n, const DltDevice *dev, DltWhy *why_not
 {
     Axis a;
     if (!dlt_cuda_accepts_same_layout(n, dev, why_not)) return false;
-    if (is_float(n->in[0]) && as_axis(runs_of(n), &a)) return true;
+    if (is_float(n->in[0]) && as_axis(runs_of(n), &a)) return rows_fit(a, why_not);
     return dlt_cuda_refuse(why_not, "kept axes are no neighbours in memory");
 }
 static DltStatus prepare_axis(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -211,8 +221,8 @@ static DltStatus launch_walk(const DltCall *c, DltErr *err)
     return s;
 }
 
-static const DltKernel bias_grad = {"bias_bwd.cuda.channels", dlt_cuda_accepts_any,
-                                    prepare_bias_grad, launch_bias_grad};
+static const DltKernel bias_grad = {"bias_bwd.cuda.channels", accepts_bias_grad, prepare_bias_grad,
+                                    launch_bias_grad};
 static const DltKernel rows = {"reduce.cuda.rows", accepts_rows, nullptr, launch_rows};
 static const DltKernel channels = {"reduce.cuda.channels", accepts_axis, prepare_axis, launch_axis};
 static const DltKernel walk = {"reduce.cuda.walk", dlt_cuda_accepts_any, nullptr, launch_walk};

@@ -20,7 +20,8 @@ static inline int memory_axis(const DltTensor *t, int axis)
 static inline DltShape memory_shape(const DltTensor *t)
 {
     DltShape s = t->shape;
-    for (int i = 0; i < s.rank; i++) s.dim[memory_axis(t, i)] = t->shape.dim[i];
+    for (int i = 0; i < s.rank; i++)
+        s.dim[memory_axis(t, i)] = t->shape.dim[i];
     return s;
 }
 /* Distance in elements between neighbours along a logical axis. */
@@ -28,7 +29,8 @@ static inline int64_t stride_of(const DltTensor *t, int axis)
 {
     DltShape s = memory_shape(t);
     int64_t stride = 1;
-    for (int i = s.rank - 1; i > memory_axis(t, axis); i--) stride *= s.dim[i];
+    for (int i = s.rank - 1; i > memory_axis(t, axis); i--)
+        stride *= s.dim[i];
     return stride;
 }
 
@@ -41,8 +43,10 @@ static inline Axis axis_of(const DltTensor *t, int axis)
     DltShape s = memory_shape(t);
     int at = memory_axis(t, axis);
     Axis a = {1, s.dim[at], 1};
-    for (int i = 0; i < at; i++) a.outer *= s.dim[i];
-    for (int i = at + 1; i < s.rank; i++) a.inner *= s.dim[i];
+    for (int i = 0; i < at; i++)
+        a.outer *= s.dim[i];
+    for (int i = at + 1; i < s.rank; i++)
+        a.inner *= s.dim[i];
     return a;
 }
 
@@ -60,10 +64,12 @@ struct Walk {
     int64_t stride[3][DLT_MAX_RANK];
     template <typename I> __device__ __forceinline__ void at(I i, I off[3], int n) const
     {
-        for (int k = 0; k < n; k++) off[k] = 0;
+        for (int k = 0; k < n; k++)
+            off[k] = 0;
         for (int d = rank - 1; d >= 0; d--) {
             I q = i / (I)dim[d], r = i - q * (I)dim[d];
-            for (int k = 0; k < n; k++) off[k] += r * (I)stride[k][d];
+            for (int k = 0; k < n; k++)
+                off[k] += r * (I)stride[k][d];
             i = q;
         }
     }
@@ -82,7 +88,8 @@ static inline void walk_merge(Walk *w, int n)
             w->dim[out] = w->dim[d];
             out++;
         }
-        for (int k = 0; k < n; k++) w->stride[k][out - 1] = w->stride[k][d];
+        for (int k = 0; k < n; k++)
+            w->stride[k][out - 1] = w->stride[k][d];
     }
     w->rank = out;
 }

@@ -1,5 +1,5 @@
-/* Softmax over the last axis: largest value, sum, result; a row stays in the cache between the three
- * looks at it. */
+/* Softmax over the last axis: largest value, sum, result; a row stays in the cache between the
+ * three looks at it. */
 #include "cuda/kernels/rows.cuh"
 
 namespace
@@ -13,9 +13,11 @@ template <typename T, int W> __global__ void softmax_k(const T *x, T *y, int64_t
     int64_t r = R::index();
     if (r >= rows) return;
     float m = -INFINITY, s = 0;
-    for (int64_t i = R::lane(); i < n; i += W) m = fmaxf(m, to_float(x[r * n + i]));
+    for (int64_t i = R::lane(); i < n; i += W)
+        m = fmaxf(m, to_float(x[r * n + i]));
     m = R::max(m);
-    for (int64_t i = R::lane(); i < n; i += W) s += expf(to_float(x[r * n + i]) - m);
+    for (int64_t i = R::lane(); i < n; i += W)
+        s += expf(to_float(x[r * n + i]) - m);
     float k = 1.0f / R::sum(s);
     for (int64_t i = R::lane(); i < n; i += W)
         y[r * n + i] = from_float<T>(expf(to_float(x[r * n + i]) - m) * k);
@@ -30,7 +32,8 @@ __global__ void softmax_grad_k(const T *dy, const T *y, T *dx, int64_t rows, int
     int64_t r = R::index();
     if (r >= rows) return;
     float s = 0;
-    for (int64_t i = R::lane(); i < n; i += W) s += to_float(dy[r * n + i]) * to_float(y[r * n + i]);
+    for (int64_t i = R::lane(); i < n; i += W)
+        s += to_float(dy[r * n + i]) * to_float(y[r * n + i]);
     s = R::sum(s);
     for (int64_t i = R::lane(); i < n; i += W)
         dx[r * n + i] = from_float<T>(to_float(y[r * n + i]) * (to_float(dy[r * n + i]) - s));
@@ -43,8 +46,8 @@ static DltStatus forward(const DltCall *c, DltErr *err)
     DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, {
         const T *x = (const T *)c->in[0];
         T *y = (T *)c->out[0];
-        s = n <= SHORT_ROW ? enqueue(c, err, softmax_k<T, WARP>, row_blocks(rows, WARP), BLOCK, 0, x,
-                                     y, rows, n)
+        s = n <= SHORT_ROW ? enqueue(c, err, softmax_k<T, WARP>, row_blocks(rows, WARP), BLOCK, 0,
+                                     x, y, rows, n)
                            : enqueue(c, err, softmax_k<T, BLOCK>, row_blocks(rows, BLOCK), BLOCK, 0,
                                      x, y, rows, n);
     });

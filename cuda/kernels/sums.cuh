@@ -1,5 +1,5 @@
-/* Sums of a whole grid in doubles: losses, metrics, gradient norms. Each block leaves K partial sums
- * in scratch, the last block adds them in order. */
+/* Sums of a whole grid in doubles: losses, metrics, gradient norms. Each block leaves K partial
+ * sums in scratch, the last block adds them in order. */
 #ifndef DLT_SUMS_CUH
 #define DLT_SUMS_CUH
 
@@ -21,10 +21,12 @@ static inline size_t sum_bytes(int n_sm, int k)
 template <int K>
 __device__ __forceinline__ bool grid_sum(double *sum, double *part, unsigned *ticket)
 {
-    for (int k = 0; k < K; k++) sum[k] = block_sum(sum[k]);
+    for (int k = 0; k < K; k++)
+        sum[k] = block_sum(sum[k]);
     if (gridDim.x == 1) return true;
     if (threadIdx.x == 0)
-        for (int k = 0; k < K; k++) part[(int64_t)blockIdx.x * K + k] = sum[k];
+        for (int k = 0; k < K; k++)
+            part[(int64_t)blockIdx.x * K + k] = sum[k];
     if (!last_block(ticket, gridDim.x)) return false;
     for (int k = 0; k < K; k++) {
         double s = 0;

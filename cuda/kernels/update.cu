@@ -1,8 +1,8 @@
 /* Updates of whole slabs: every parameter of a group in one launch, four elements a thread. Nothing
  * comes from the host: rate, step number and the decision to skip lie in device memory, so that a
  * recorded step stays right. Formulas: ops/update_ops.h. */
-#include "cuda/kernels/sums.cuh"
 #include "cuda/kernels/shape.cuh"
+#include "cuda/kernels/sums.cuh"
 #include "ops/step.h"
 #include "ops/update_ops.h"
 
@@ -19,19 +19,23 @@ __device__ __forceinline__ void load4(In t, int64_t i, int64_t n, bool packed, f
         v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
         return;
     }
-    for (int k = 0; k < GROUP; k++) v[k] = i + k < n ? t[i + k] : 0.0f;
+    for (int k = 0; k < GROUP; k++)
+        v[k] = i + k < n ? t[i + k] : 0.0f;
 }
-__device__ __forceinline__ void store4(Out t, int64_t i, int64_t n, bool packed, const float v[GROUP])
+__device__ __forceinline__ void store4(Out t, int64_t i, int64_t n, bool packed,
+                                       const float v[GROUP])
 {
     if (packed && t.dtype == DLT_F32 && i + GROUP <= n) {
         *reinterpret_cast<float4 *>((float *)t.p + i) = make_float4(v[0], v[1], v[2], v[3]);
         return;
     }
-    for (int k = 0; k < GROUP && i + k < n; k++) t.set(i + k, v[k]);
+    for (int k = 0; k < GROUP && i + k < n; k++)
+        t.set(i + k, v[k]);
 }
 
 /* sum = micro == 0 ? g : sum + g.  sum, g [n]. */
-__global__ void accumulate_k(Out sum, In old, In g, const DltStepState *state, int64_t n, bool packed)
+__global__ void accumulate_k(Out sum, In old, In g, const DltStepState *state, int64_t n,
+                             bool packed)
 {
     begin();
     bool first = state->micro == 0;
@@ -41,7 +45,8 @@ __global__ void accumulate_k(Out sum, In old, In g, const DltStepState *state, i
         load4(g, i, n, packed, b);
         if (!first) {
             load4(old, i, n, packed, a);
-            for (int k = 0; k < GROUP; k++) b[k] += a[k];
+            for (int k = 0; k < GROUP; k++)
+                b[k] += a[k];
         }
         store4(sum, i, n, packed, b);
     }
@@ -65,7 +70,8 @@ __global__ void sum_squares_k(In g, int64_t n, bool packed, double *out, double 
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < n; i += step) {
         float v[GROUP];
         load4(g, i, n, packed, v);
-        for (int k = 0; k < GROUP; k++) sum[0] += (double)v[k] * (double)v[k];
+        for (int k = 0; k < GROUP; k++)
+            sum[0] += (double)v[k] * (double)v[k];
     }
     if (grid_sum<1>(sum, part, ticket) && threadIdx.x == 0) *out = sum[0];
 }
@@ -236,7 +242,8 @@ __global__ void ema_k(DltUpdate a, Slabs t, const float *coef, const DltStepStat
         float e[GROUP], w[GROUP];
         load4(In{t.w.p, t.w.dtype}, i, t.n, t.packed, e);
         load4(t.g, i, t.n, t.packed, w);
-        for (int k = 0; k < GROUP; k++) e[k] = keep * e[k] + take * w[k];
+        for (int k = 0; k < GROUP; k++)
+            e[k] = keep * e[k] + take * w[k];
         store4(t.w, i, t.n, t.packed, e);
     }
 }
@@ -252,7 +259,8 @@ template <typename Rule> static DltStatus update(const DltCall *c, DltErr *err)
     Slabs t = {};
     t.w = changed(c, 0);
     t.g = input(c, 1);
-    for (int k = 0; k < 3; k++) t.s[k] = changed(c, 4 + k);
+    for (int k = 0; k < 3; k++)
+        t.s[k] = changed(c, 4 + k);
     t.low = changed(c, 7);
     t.n = count_of(c->node->in[0]);
     t.packed = aligned16(c->in[0], c->in[1], c->in[4], c->in[5], c->in[6]);
@@ -278,8 +286,9 @@ static DltStatus launch_accumulate(const DltCall *c, DltErr *err)
     if (c->node->in[0]->dtype == DLT_F64)
         return enqueue(c, err, accumulate_double_k, 1, BLOCK, 0, (double *)c->in[0],
                        (const double *)c->in[1], state, n);
-    return enqueue(c, err, accumulate_k, blocks_for(c, n, BLOCK * GROUP, 8), BLOCK, 0, changed(c, 0),
-                   input(c, 0), input(c, 1), state, n, aligned16(c->in[0], c->in[1]));
+    return enqueue(c, err, accumulate_k, blocks_for(c, n, BLOCK * GROUP, 8), BLOCK, 0,
+                   changed(c, 0), input(c, 0), input(c, 1), state, n,
+                   aligned16(c->in[0], c->in[1]));
 }
 static DltStatus prepare_sum(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
@@ -308,12 +317,14 @@ static const DltKernel squares = {"sum_squares.cuda.flat", dlt_cuda_accepts_any,
 static const DltKernel scale = {"grad_scale.cuda.one", dlt_cuda_accepts_any, nullptr,
                                 launch_grad_scale};
 static const DltKernel sgd = {"sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>};
-static const DltKernel adam = {"adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Adam>};
+static const DltKernel adam = {"adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                               update<Adam>};
 static const DltKernel rmsprop = {"rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
                                   update<RmsProp>};
 static const DltKernel adagrad = {"adagrad_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
                                   update<Adagrad>};
-static const DltKernel lion = {"lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Lion>};
+static const DltKernel lion = {"lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                               update<Lion>};
 static const DltKernel ema = {"ema_update.cuda.slab", dlt_cuda_accepts_any, nullptr, launch_ema};
 
 } // namespace
