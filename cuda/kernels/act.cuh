@@ -86,13 +86,13 @@ template <typename B> __device__ __forceinline__ void with_fn(DltUnaryFn fn, B b
 __device__ __forceinline__ float act_any(DltUnary u, float x)
 {
     float y = x;
-    with_fn(u.fn, [&](auto fn) { y = act<decltype(fn)::value>(x, u.alpha); });
+    with_fn(u.fn, [&](auto fn) { y = act<decltype(fn)::value>(x, (float)u.alpha); });
     return y;
 }
 __device__ __forceinline__ float act_grad_any(DltUnary u, float s)
 {
     float d = 1.0f;
-    with_fn(u.fn, [&](auto fn) { d = act_grad<decltype(fn)::value>(s, u.alpha); });
+    with_fn(u.fn, [&](auto fn) { d = act_grad<decltype(fn)::value>(s, (float)u.alpha); });
     return d;
 }
 

@@ -30,9 +30,10 @@ __device__ __forceinline__ void map(const T *x, const T *s, T *y, int64_t n, boo
 template <typename T> __global__ void unary_k(DltUnary u, const T *x, T *y, int64_t n, bool packed)
 {
     begin();
+    float alpha = (float)u.alpha;
     with_fn(u.fn, [=](auto fn) {
         map<T>(x, nullptr, y, n, packed,
-               [=](float v, float) { return act<decltype(fn)::value>(v, u.alpha); });
+               [=](float v, float) { return act<decltype(fn)::value>(v, alpha); });
     });
 }
 /* dx = dy f'(.), the derivative taken from s (x or y).  dy, s, dx of n elements, T. */
@@ -40,9 +41,10 @@ template <typename T>
 __global__ void unary_grad_k(DltUnary u, const T *dy, const T *s, T *dx, int64_t n, bool packed)
 {
     begin();
+    float alpha = (float)u.alpha;
     with_fn(u.fn, [=](auto fn) {
         map<T>(dy, s, dx, n, packed,
-               [=](float d, float v) { return d * act_grad<decltype(fn)::value>(v, u.alpha); });
+               [=](float d, float v) { return d * act_grad<decltype(fn)::value>(v, alpha); });
     });
 }
 

@@ -111,7 +111,7 @@ __global__ void finish_k(DltUnary a, DltUnary ag, const S *src, T *c, In bias, c
         with_fn(a.fn, [&](auto fn) {
 #pragma unroll
             for (int k = 0; k < N; k++)
-                v[k] = act<decltype(fn)::value>(v[k], a.alpha);
+                v[k] = act<decltype(fn)::value>(v[k], (float)a.alpha);
         });
         if (saved) {
 #pragma unroll
@@ -120,7 +120,7 @@ __global__ void finish_k(DltUnary a, DltUnary ag, const S *src, T *c, In bias, c
             with_fn(ag.fn, [&](auto fn) {
 #pragma unroll
                 for (int k = 0; k < N; k++)
-                    v[k] *= act_grad<decltype(fn)::value>(s[k], ag.alpha);
+                    v[k] *= act_grad<decltype(fn)::value>(s[k], (float)ag.alpha);
             });
         }
 #pragma unroll

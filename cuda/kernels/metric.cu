@@ -16,8 +16,8 @@ __global__ void add_k(const double *v, double *acc, int64_t n)
 }
 
 /* hits and weight of rows whose label is among the k largest logits; of equal ones the lower index
- * counts first. A row with NaN at its label is no hit.  logits [rows, V] T, y i32, w one a sample.
- */
+ * counts first, NaN before every number. Labels outside [0, V) count nothing.  logits [rows, V] T, y
+ * i32, w one a sample. */
 template <typename T, int W>
 __global__ void topk_k(DltMetricTopk a, const T *logits, const int32_t *y, In w, int64_t rows,
                        int64_t n, int64_t per_sample, double *acc, double *part, unsigned *ticket)
@@ -29,16 +29,16 @@ __global__ void topk_k(DltMetricTopk a, const T *logits, const int32_t *y, In w,
         const T *x = logits + r * n;
         int32_t label = y[r];
         float q = w.p ? w[r / per_sample] : 1.0f;
-        bool counts = label != a.ignore && q != 0.0f, inside = label >= 0 && label < n;
-        float xy = inside ? to_float(x[label]) : NAN;
-        int above = 0;
+        bool counts = label != a.ignore && label >= 0 && label < n;
+        float xy = counts ? to_float(x[label]) : 0.0f;
+        int before = 0;
         for (int64_t i = R::lane(); i < n; i += W) {
             float v = to_float(x[i]);
-            above += v > xy || (v == xy && i < label);
+            before += i < label ? !(v < xy) : i > label && !(v <= xy);
         }
-        above = R::sum(above);
+        before = R::sum(before);
         if (!counts || R::lane() != 0) continue;
-        sum[0] += above < a.k && xy == xy ? (double)q : 0.0;
+        sum[0] += before < a.k ? (double)q : 0.0;
         sum[1] += (double)q;
     }
     if (grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) {
@@ -47,6 +47,11 @@ __global__ void topk_k(DltMetricTopk a, const T *logits, const int32_t *y, In w,
     }
 }
 
+/* NaN stands above every number. */
+__device__ __forceinline__ bool above(float a, float b)
+{
+    return a > b || (a != a && b == b);
+}
 /* acc[y * V + argmax logits] += w; a warp a row. */
 template <typename T>
 __global__ void confusion_k(const T *logits, const int32_t *y, In w, int64_t rows, int64_t n,
@@ -60,19 +65,19 @@ __global__ void confusion_k(const T *logits, const int32_t *y, In w, int64_t row
     float best = -INFINITY;
     int64_t at = n;
     for (int64_t i = lane; i < n; i += WARP)
-        if (to_float(x[i]) > best || at == n) best = to_float(x[i]), at = i;
+        if (at == n || above(to_float(x[i]), best)) best = to_float(x[i]), at = i;
 #pragma unroll
     for (int o = WARP / 2; o > 0; o /= 2) {
         float v = __shfl_xor_sync(0xffffffffu, best, o);
         int64_t j = __shfl_xor_sync(0xffffffffu, at, o);
-        if (j < n && (at == n || v > best || (v == best && j < at))) best = v, at = j;
+        if (j < n && (at == n || above(v, best) || (!above(best, v) && j < at))) best = v, at = j;
     }
     float q = w.p ? w[r / per_sample] : 1.0f;
     if (lane == 0 && y[r] >= 0 && y[r] < n && q != 0.0f)
         atomicAdd(acc + (int64_t)y[r] * n + at, (double)q); /* whole numbers: order is no matter */
 }
 
-/* acc += {w, w |d|, w d^2, w t, w t^2, 1 where w > 0} over elements, d = p - t. */
+/* acc += {w a sample, w |d|, w d^2, w t, w t^2, w an element}, d = p - t. */
 __global__ void regression_k(In p, In t, In w, int64_t n, int64_t per_sample, double *acc,
                              double *part, unsigned *ticket)
 {
@@ -83,12 +88,12 @@ __global__ void regression_k(In p, In t, In w, int64_t n, int64_t per_sample, do
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         double q = w.p ? (double)w[i / per_sample] : 1.0, y = (double)t[i], d = (double)p[i] - y;
         if (q == 0) continue;
-        sum[0] += q;
+        sum[0] += i % per_sample == 0 ? q : 0.0;
         sum[1] += q * fabs(d);
         sum[2] += q * d * d;
         sum[3] += q * y;
         sum[4] += q * y * y;
-        sum[5] += 1;
+        sum[5] += q;
     }
     if (grid_sum<K>(sum, part, ticket) && threadIdx.x == 0)
         for (int k = 0; k < K; k++)

@@ -91,7 +91,7 @@ __global__ void pool_k(Window a, const T *x, T *y, void *index, I n_place)
                 for (int k = 0; k < V; k++) {
                     if (!a.max)
                         best[k] += v[k];
-                    else if (first || v[k] > best[k] || v[k] != v[k])
+                    else if (first || v[k] > best[k] || (v[k] != v[k] && best[k] == best[k]))
                         best[k] = v[k], at[k] = r * a.kw + s;
                 }
                 first = false;

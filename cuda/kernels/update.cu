@@ -84,7 +84,7 @@ __global__ void grad_scale_k(DltGradScale a, const double *loss, const double *s
     double weight = loss[1] * (double)state->loss_scale;
     double scale = loss[1] == 0 ? 0.0 : state->sample_weight / weight;
     double norm = sumsq ? sqrt(*sumsq) * fabs(scale) : 0.0;
-    bool finite = isfinite(loss[0]) && isfinite(norm);
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm);
     coef[DLT_COEF_NORM] = (float)norm;
     coef[DLT_COEF_SKIP] = finite ? 0.0f : 1.0f;
     if (a.clip > 0 && norm > (double)a.clip) scale *= (double)a.clip / norm;
@@ -127,23 +127,20 @@ struct Adam {
         e.w -= a.lr * (e.s[0] / a.correct1) / (sqrtf(e.s[1] / a.correct2) + a.eps);
     }
 };
-/* States in the order sq, then buf (momentum), then ga (centered); what is not used is absent and
- * those behind it move up. */
+/* States sq, buf (momentum), ga (centered); each has its place. */
 struct RmsProp {
     static constexpr int states = 3;
     static __device__ __forceinline__ void step(const Now &a, Element &e)
     {
         float g = e.g + a.wd * e.w;
-        int buf = 1, ga = a.momentum != 0 ? 2 : 1;
         e.s[0] = a.alpha * e.s[0] + (1.0f - a.alpha) * g * g;
         float square = e.s[0];
         if (a.centered) {
-            float avg = a.alpha * (ga == 1 ? e.s[1] : e.s[2]) + (1.0f - a.alpha) * g;
-            (ga == 1 ? e.s[1] : e.s[2]) = avg;
-            square -= avg * avg;
+            e.s[2] = a.alpha * e.s[2] + (1.0f - a.alpha) * g;
+            square -= e.s[2] * e.s[2];
         }
         float d = g / (sqrtf(square) + a.eps);
-        if (a.momentum != 0) d = e.s[buf] = a.momentum * e.s[buf] + d;
+        if (a.momentum != 0) d = e.s[1] = a.momentum * e.s[1] + d;
         e.w -= a.lr * d;
     }
 };
@@ -162,7 +159,7 @@ struct Lion {
     {
         float c = a.beta1 * e.s[0] + (1.0f - a.beta1) * e.g;
         e.w -= a.lr * a.wd * e.w;
-        e.w -= a.lr * (c > 0 ? 1.0f : c < 0 ? -1.0f : c);
+        e.w -= a.lr * (c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f);
         e.s[0] = a.beta2 * e.s[0] + (1.0f - a.beta2) * e.g;
     }
 };
@@ -229,13 +226,15 @@ __global__ void update_k(DltUpdate a, Slabs t, const float *coef, const DltStepS
     }
 }
 
-/* e = d e + (1 - d) w, d = min(decay, (1 + t) / (10 + t)) when warm.  e, w [n]. */
+/* e = d e + (1 - d) w, d = decay, or min(decay, (1 + t) / (10 + t)) when warm; 0 at update 1.  e, w
+ * [n]. */
 __global__ void ema_k(DltUpdate a, Slabs t, const float *coef, const DltStepState *state)
 {
     begin();
     if (coef[DLT_COEF_SKIP] != 0.0f) return;
     double u = (double)state->update, d = a.decay;
     if (a.warm && (1.0 + u) / (10.0 + u) < d) d = (1.0 + u) / (10.0 + u);
+    if (state->update <= 1) d = 0; /* the average starts as w */
     float keep = (float)d, take = (float)(1.0 - d);
     int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < t.n; i += step) {
