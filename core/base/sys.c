@@ -1,12 +1,14 @@
 /* The seam to the system: thin calls with EINTR retried, short transfers completed, and the checks
  * that only one place can make (frozen memory; faults on request in the test build). */
 #include "base/sys.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -280,6 +282,32 @@ int dlt_sys_unlink(const char *path)
 int dlt_sys_mkdir(const char *path, int mode)
 {
     return fails(FAULT_FILE) ? -1 : mkdir(path, (mode_t)mode);
+}
+
+int dlt_sys_rmdir(const char *path)
+{
+    return fails(FAULT_FILE) ? -1 : rmdir(path);
+}
+
+int dlt_sys_truncate(int fd, int64_t bytes)
+{
+    return fails(FAULT_FILE) ? -1 : ftruncate(fd, bytes);
+}
+
+int dlt_sys_lock(int fd)
+{
+    return fails(FAULT_FILE) ? -1 : flock(fd, LOCK_EX | LOCK_NB);
+}
+
+bool dlt_sys_list(const char *folder, void (*each)(void *ctx, const char *name), void *ctx)
+{
+    DIR *dir = fails(FAULT_FILE) ? NULL : opendir(folder);
+    if (dir == NULL) return false;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        if (!dots) each(ctx, entry->d_name);
+    }
+    return closedir(dir) == 0;
 }
 
 int64_t dlt_sys_file_bytes(int fd)

@@ -39,6 +39,13 @@ int dlt_sys_fsync(int fd);
 int dlt_sys_rename(const char *from, const char *to);
 int dlt_sys_unlink(const char *path);
 int dlt_sys_mkdir(const char *path, int mode);
+int dlt_sys_rmdir(const char *path);
+int dlt_sys_truncate(int fd, int64_t bytes);
+/* Takes the file's exclusive lock without waiting; the system gives it up when the process ends, in
+ * whatever way. -1 with EWOULDBLOCK: another process has it. */
+int dlt_sys_lock(int fd);
+/* each(ctx, name) for every entry of a folder but . and .., in no order; false when unreadable. */
+bool dlt_sys_list(const char *folder, void (*each)(void *ctx, const char *name), void *ctx);
 int64_t dlt_sys_file_bytes(int fd); /* -1 when it is no regular file */
 bool dlt_sys_free_bytes(const char *folder, int64_t *bytes);
 bool dlt_sys_cwd(char *buf, size_t n); /* the current folder */

@@ -7,16 +7,21 @@
 #include "spec/spec.h"
 
 /* Run folder: runs/NAME-K made exclusively, or the one asked for; holds a lock (pid, host, boot
- * id). A second run there is RESOURCE and names the holder; a dead holder's lock is taken over.
- * Proves that the folder is writable and has room for two checkpoints. */
+ * id). A second run there is RESOURCE and names the holder; a dead holder's lock is taken over (its
+ * files are moved into previous-K, unless the same run is resumed). A folder whose run has ended is
+ * taken: RESOURCE, unless resumed. Proves that the folder is writable. */
 typedef struct DltRunFolder DltRunFolder;
 DltStatus dlt_run_folder_open(DltArena *arena, const DltSpec *spec, const char *out, bool resume,
-                              int64_t checkpoint_bytes, DltRunFolder **folder,
-                              DltErr *err) DLT_CHECKED;
+                              DltRunFolder **folder, DltErr *err) DLT_CHECKED;
+/* Room for two checkpoints of this size, else RESOURCE. */
+DltStatus dlt_run_folder_needs(const DltRunFolder *f, int64_t checkpoint_bytes,
+                               DltErr *err) DLT_CHECKED;
 const char *dlt_run_folder_path(const DltRunFolder *f);
-void dlt_run_folder_close(DltRunFolder *f);
+void dlt_run_folder_close(DltRunFolder *f);   /* gives the lock up; NULL allowed */
+void dlt_run_folder_discard(DltRunFolder *f); /* closes, and removes a folder that was made for
+                                                 nothing; NULL allowed */
 /* metrics.jsonl and metrics.csv: each step once, also after a resume (rows behind `step` are cut
- * off when a run is resumed there). JSON holds null, never NaN or Infinity. */
+ * off when a run is resumed there). JSON holds null, never NaN or Infinity. name[0] is "step". */
 typedef struct DltMetricRow {
     int n;
     const char *const *name;
@@ -24,6 +29,17 @@ typedef struct DltMetricRow {
 } DltMetricRow;
 DltStatus dlt_run_folder_metrics(DltRunFolder *f, const DltMetricRow *row, DltErr *err) DLT_CHECKED;
 DltStatus dlt_run_folder_rewind(DltRunFolder *f, int64_t step, DltErr *err) DLT_CHECKED;
+/* A row as a JSON object; the numbers read back as written in metrics.jsonl. */
+char *dlt_metric_row_json(DltArena *arena, const DltMetricRow *row);
+/* Checkpoints of c's run that lie here, up to c's step, belong to the rotation from now on; c is the
+ * newest. */
+DltStatus dlt_run_folder_adopt(DltRunFolder *f, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
+/* Writes last.bin, step-N.bin where `keep` wants it, and best.bin when `best`; only then removes the
+ * step files of this run that `keep` does not want, lowest stored step first. */
+DltStatus dlt_run_folder_save(DltRunFolder *f, const DltCheckpoint *c, const DltKeep *keep,
+                              bool best, DltErr *err) DLT_CHECKED;
+/* Path of the newest checkpoint that was reported as saved, NULL: none. */
+const char *dlt_run_folder_newest(const DltRunFolder *f);
 /* Final status record: how the run ended and why. */
 DltStatus dlt_run_folder_end(DltRunFolder *f, DltStatus status, const char *reason,
                              DltErr *err) DLT_CHECKED;
