@@ -264,21 +264,22 @@ static const struct {
     int n, at;
     const char *kind;
 } kinds[] = {
-    {"\x1f\x8b",                2,  0,   "gzip"                           },
-    {"\x89PNG\r\n\x1a\n",       8,  0,   "a PNG image"                    },
-    {"\xff\xd8\xff",            3,  0,   "a JPEG image"                   },
-    {"GIF8",                    4,  0,   "a GIF image"                    },
-    {"PK\x03\x04",              4,  0,   "a zip archive"                  },
-    {"PK\x05\x06",              4,  0,   "an empty zip archive"           },
-    {"\x93NUMPY",               6,  0,   "a NumPy array (.npy)"           },
+    {"\x1f\x8b", 2, 0, "gzip"},
+    {"\x89PNG\r\n\x1a\n", 8, 0, "a PNG image"},
+    {"\xff\xd8\xff", 3, 0, "a JPEG image"},
+    {"GIF8", 4, 0, "a GIF image"},
+    {"PK\x03\x04", 4, 0, "a zip archive"},
+    {"PK\x05\x06", 4, 0, "an empty zip archive"},
+    {"\x93NUMPY", 6, 0, "a NumPy array (.npy)"},
     {"\xfd"
-     "7zXZ",               5,  0,   "xz-compressed"                  },
-    {"BZh",                     3,  0,   "bzip2-compressed"               },
-    {"\x28\xb5\x2f\xfd",        4,  0,   "zstd-compressed"                },
-    {"%PDF",                    4,  0,   "a PDF document"                 },
-    {"\x89HDF",                 4,  0,   "an HDF5 file"                   },
-    {"ustar",                   5,  257, "a tar archive"                  },
-    {"version https://git-lfs", 23, 0,   "a Git LFS pointer, not the file"},
+     "7zXZ",
+     5, 0, "xz-compressed"},
+    {"BZh", 3, 0, "bzip2-compressed"},
+    {"\x28\xb5\x2f\xfd", 4, 0, "zstd-compressed"},
+    {"%PDF", 4, 0, "a PDF document"},
+    {"\x89HDF", 4, 0, "an HDF5 file"},
+    {"ustar", 5, 257, "a tar archive"},
+    {"version https://git-lfs", 23, 0, "a Git LFS pointer, not the file"},
 };
 
 /* Text that begins (after blanks) with a tag. */

@@ -56,10 +56,7 @@ typedef struct Cifar100Opts {
 
 enum { LABELS_FINE, LABELS_COARSE };
 static const DltEnum label_choices[] = {
-    {"fine",   LABELS_FINE  },
-    {"coarse", LABELS_COARSE},
-    {NULL,     0            }
-};
+    {"fine", LABELS_FINE}, {"coarse", LABELS_COARSE}, {NULL, 0}};
 
 static const DltField fields10[] = {
     DLT_STR(Cifar10Opts, cifar10, .required = true, .main = true,
@@ -81,8 +78,8 @@ typedef struct Variant {
 } Variant;
 static const Variant cifar10 = {&dlt_dataset_cifar10, CIFAR10_LABELS, 0, 10, names10};
 static const Variant cifar100[] = {
-    [LABELS_FINE] = {&dlt_dataset_cifar100, CIFAR100_LABELS, 1, 100, names100    },
-    [LABELS_COARSE] = {&dlt_dataset_cifar100, CIFAR100_LABELS, 0, 20,  names_coarse},
+    [LABELS_FINE] = {&dlt_dataset_cifar100, CIFAR100_LABELS, 1, 100, names100},
+    [LABELS_COARSE] = {&dlt_dataset_cifar100, CIFAR100_LABELS, 0, 20, names_coarse},
 };
 
 typedef struct CifarFile {

@@ -1,217 +1,161 @@
-/* Batches in stream order. A resident set needs tickets only, made on the spot. Streamed sets are read by
- * threads into a ring of slots: slot k of the ring belongs to batch k, k + depth, ...; a thread takes the
- * next batch number, waits until its slot is free, fills it; the consumer takes batches by number. So the
- * stream is the same for any number of threads. */
-#include "api/dataset.h"
-
+/* The loader turns positions of the sample stream into batches. A position is one integer, and what
+ * stands there is a pure function of it, so seeking is O(1) and the batches do not depend on the
+ * threads. Resident sets need tickets only, made by the caller's own thread. Otherwise threads fill
+ * a ring of batches: each takes the next number, fills that batch alone, and the batches are handed
+ * out in the order of their numbers. Nothing is allocated after dlt_loader_new. */
 #include "base/sys.h"
+#include "datasets/reader.h"
 #include "ops/data_ops.h"
 
-enum { MAX_THREADS = 64, MIN_DEPTH = 3 }; /* a batch stays valid until the call after next */
+enum { HELD = 2, MAX_THREADS = 64, MAX_DEPTH = 1024 }; /* HELD: batches the caller may look at */
 
-typedef enum SlotState { SLOT_FREE, SLOT_FILLING, SLOT_READY } SlotState;
-
+/* One batch of the ring. */
 typedef struct Slot {
     DltBatch batch;
-    int64_t number; /* of the batch it holds or will hold */
-    SlotState state;
+    int64_t *id; /* [batch] sample ids */
+    int64_t position;
+    bool ready;
+    DltStatus status;
+    DltErr err;
 } Slot;
 
 struct DltLoader {
-    DltLoaderConfig c;
-    int64_t start;   /* stream position of batch 0 */
-    int64_t next;    /* batch the consumer takes next */
-    int64_t claimed; /* batch a thread takes next */
-    int depth, n_thread;
-    Slot *slot;
+    DltLoaderConfig config;
+    int64_t x_bytes, y_bytes;
+    int64_t per_epoch; /* samples of an epoch that are used */
     int64_t wait_ns;
+    int n_slot, n_thread, n_started;
+    Slot *slot;
+    pthread_t *thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pthread_t thread[MAX_THREADS];
-    int generation; /* raised by seek: fills of an older one are thrown away */
-    bool stop, joined;
-    DltErr err; /* of the first failed read */
-    DltStatus status;
+    pthread_cond_t filled,
+        freed; /* a batch is ready or a thread idle; a slot is free or all stops */
+    bool freed_all, stopping, paused;
+    int n_busy;        /* threads that fill a batch now */
+    int64_t next_fill; /* number of the next batch to fill, and to hand out, since the last seek */
+    int64_t next_out;
+    int64_t start; /* position of batch 0 */
 };
 
-/* Samples of the stream that epoch boundaries leave usable: with drop_last an epoch is cut to whole batches. */
-static int64_t epoch_size(const DltLoaderConfig *c)
-{
-    return c->drop_last ? c->split.n / c->batch * c->batch : c->split.n;
-}
+/* ---- what stands at a position -------------------------------------------------------------- */
 
-/* Sample and epoch at a stream position; training streams are permuted, passes run in order. */
-static void at(const DltLoaderConfig *c, int64_t position, int64_t *sample, int64_t *epoch)
+/* Sample and epoch at a position of the training stream, or of the one pass of an evaluation. */
+static void stream_at(const DltLoader *l, int64_t position, int64_t *sample, int64_t *epoch)
 {
-    if (!c->shuffle) {
-        *sample = c->split.id ? c->split.id[position] : position;
-        *epoch = 0;
-        return;
-    }
-    int64_t size = epoch_size(c);
-    dlt_order_at(&c->split, c->seed, position / size * c->split.n + position % size, sample, epoch);
-}
-
-/* Fills the tickets of one batch; returns the number of real samples. */
-static int64_t fill_tickets(const DltLoader *l, int64_t number, int32_t *ticket)
-{
-    const DltLoaderConfig *c = &l->c;
-    int64_t first = l->start + number * c->batch, valid = c->batch;
-    if (!c->shuffle && first + valid > c->split.n)
-        valid = first < c->split.n ? c->split.n - first : 0;
-    for (int64_t i = 0; i < c->batch; i++) {
-        int32_t *t = ticket + i * DLT_TICKET_INTS;
-        int64_t sample = 0, epoch = 0;
-        if (valid > 0) at(c, i < valid ? first + i : first, &sample, &epoch);
-        t[DLT_TICKET_ROW] = (int32_t)(c->resident ? sample : i < valid ? i : 0);
-        t[DLT_TICKET_SAMPLE] = (int32_t)sample;
-        t[DLT_TICKET_EPOCH] = (int32_t)epoch;
-        t[DLT_TICKET_VALID] = i < valid;
-    }
-    return valid;
-}
-
-static DltStatus fill(DltLoader *l, Slot *s, int64_t number, DltErr *err)
-{
-    const DltDataset *ds = l->c.split.ds;
-    size_t x = (size_t)dlt_dataset_x_bytes(ds), y = (size_t)dlt_dataset_y_bytes(ds);
-    s->batch.n_valid = fill_tickets(l, number, s->batch.ticket);
-    if (l->c.resident) return DLT_OK;
-    for (int64_t i = 0; i < s->batch.n_valid; i++) {
-        int64_t id = s->batch.ticket[i * DLT_TICKET_INTS + DLT_TICKET_SAMPLE];
-        DLT_TRY(ds->def->read(ds, &id, 1, (char *)s->batch.x + (size_t)i * x,
-                              (char *)s->batch.y + (size_t)i * y, err));
-    }
-    return DLT_OK;
-}
-
-/* Takes the next batch number whose slot is free; false when the loader stops. Holds the lock. */
-static bool claim(DltLoader *l, int64_t *number, int *generation)
-{
-    for (;;) {
-        Slot *s = &l->slot[l->claimed % l->depth];
-        if (l->stop) return false;
-        if (s->state == SLOT_FREE && l->claimed < l->next + l->depth - 1 && l->status == DLT_OK) {
-            *number = s->number = l->claimed++;
-            *generation = l->generation;
-            s->state = SLOT_FILLING;
-            return true;
-        }
-        pthread_cond_wait(&l->changed, &l->lock);
+    const DltSplit *s = &l->config.split;
+    *epoch = 0;
+    if (l->config.shuffle) {
+        /* with drop_last the epoch's order is the same, and its end is left out */
+        int64_t e = position / l->per_epoch;
+        dlt_order_at(s, l->config.seed, e * s->n + position % l->per_epoch, sample, epoch);
+    } else {
+        *sample = s->id != NULL ? s->id[position] : position;
     }
 }
 
-static void *work(void *ctx)
+static int64_t position_of(const DltLoader *l, int64_t number)
+{
+    int64_t position = l->start + number * l->config.batch;
+    int64_t end = l->config.split.n;
+    return !l->config.shuffle && position > end ? end : position;
+}
+
+/* Tickets and ids of the batch at slot->position. Rows behind the end of a pass repeat the last
+ * sample and count nothing. */
+static void write_tickets(const DltLoader *l, Slot *slot)
+{
+    int64_t left = l->config.split.n - slot->position, n = l->config.batch;
+    slot->batch.n_valid = l->config.shuffle || left > n ? n : left;
+    int64_t sample = 0, epoch = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *ticket = slot->batch.ticket + i * DLT_TICKET_INTS;
+        bool valid = i < slot->batch.n_valid;
+        if (valid) stream_at(l, slot->position + i, &sample, &epoch);
+        slot->id[i] = sample;
+        ticket[DLT_TICKET_ROW] = (int32_t)(l->config.resident ? sample : i);
+        ticket[DLT_TICKET_SAMPLE] = (int32_t)sample;
+        ticket[DLT_TICKET_EPOCH] = (int32_t)(epoch & INT32_MAX);
+        ticket[DLT_TICKET_VALID] = valid;
+    }
+}
+
+static void fill(const DltLoader *l, Slot *slot)
+{
+    const DltDataset *ds = l->config.split.ds;
+    write_tickets(l, slot);
+    slot->status = DLT_OK;
+    if (l->config.resident || slot->batch.n_valid == 0) return;
+    dlt_err_init(&slot->err);
+    slot->status =
+        ds->def->read(ds, slot->id, l->config.batch, slot->batch.x, slot->batch.y, &slot->err);
+}
+
+/* ---- threads -------------------------------------------------------------------------------- */
+
+/* A slot is free when its batch is neither waiting nor held by the caller. Under the lock. */
+static bool can_fill(const DltLoader *l)
+{
+    return !l->paused && l->next_fill < l->next_out + l->n_slot - HELD;
+}
+
+static void *worker(void *ctx)
 {
     DltLoader *l = ctx;
-    DltErr err;
-    int64_t number = 0;
-    int generation = 0;
     pthread_mutex_lock(&l->lock);
-    while (claim(l, &number, &generation)) {
-        Slot *s = &l->slot[number % l->depth];
+    for (;;) {
+        while (!l->stopping && !can_fill(l))
+            pthread_cond_wait(&l->freed, &l->lock);
+        if (l->stopping) break;
+        int64_t number = l->next_fill++;
+        Slot *slot = &l->slot[number % l->n_slot];
+        slot->position = position_of(l, number);
+        l->n_busy++;
         pthread_mutex_unlock(&l->lock);
-        dlt_err_init(&err);
-        DltStatus status = fill(l, s, number, &err);
+        fill(l, slot);
         pthread_mutex_lock(&l->lock);
-        bool current = generation == l->generation;
-        s->state = current ? SLOT_READY : SLOT_FREE;
-        if (current && status != DLT_OK && l->status == DLT_OK) {
-            l->status = status;
-            l->err = err;
-        }
-        pthread_cond_broadcast(&l->changed);
+        l->n_busy--;
+        slot->ready = true;
+        pthread_cond_broadcast(&l->filled);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
-static void *take_bytes(DltArena *arena, const DltLoaderConfig *c, size_t bytes)
+/* The next slot in order, filled by a thread, or here when there are none. */
+static Slot *next_slot(DltLoader *l)
 {
-    return c->alloc ? c->alloc(c->ctx, bytes) : dlt_arena_new_bytes(arena, 1, bytes);
-}
-
-static DltStatus make_slots(DltArena *arena, DltLoader *l, DltErr *err)
-{
-    const DltLoaderConfig *c = &l->c;
-    size_t n = (size_t)c->batch;
-    l->slot = DLT_NEW_ARRAY(arena, l->depth, Slot);
-    for (int i = 0; i < l->depth; i++) {
-        DltBatch *b = &l->slot[i].batch;
-        b->ticket = take_bytes(arena, c, n * DLT_TICKET_INTS * sizeof(int32_t));
-        if (!c->resident) {
-            b->x = take_bytes(arena, c, n * (size_t)dlt_dataset_x_bytes(c->split.ds));
-            b->y = take_bytes(arena, c, n * (size_t)dlt_dataset_y_bytes(c->split.ds) + 1);
-        }
-        if (!b->ticket || (!c->resident && (!b->x || !b->y)))
-            return dlt_err(err, DLT_E_RESOURCE, "no memory for %d batches of %zu samples in flight",
-                           l->depth, n);
+    Slot *slot = &l->slot[l->next_out % l->n_slot];
+    if (l->n_thread == 0) {
+        slot->position = position_of(l, l->next_out);
+        fill(l, slot);
+        l->next_out++;
+        return slot;
     }
-    return DLT_OK;
-}
-
-static void free_hook(void *ctx)
-{
-    dlt_loader_free(ctx);
-}
-
-DltStatus dlt_loader_new(DltArena *arena, const DltLoaderConfig *config, int64_t position,
-                         DltLoader **loader, DltErr *err)
-{
-    DltLoader *l = DLT_NEW(arena, DltLoader);
-    DLT_BUG_ON(config->batch < 1 || config->split.n < 1);
-    l->c = *config;
-    l->start = position;
-    l->depth = config->depth < MIN_DEPTH ? MIN_DEPTH : config->depth;
-    dlt_err_init(&l->err);
-    if (pthread_mutex_init(&l->lock, NULL) != 0 || pthread_cond_init(&l->changed, NULL) != 0)
-        return dlt_err(err, DLT_E_RESOURCE, "the loader's lock could not be made");
-    dlt_arena_on_free(arena, free_hook, l);
-    DLT_TRY(make_slots(arena, l, err));
-    int wanted = config->resident                 ? 0
-                 : config->n_thread < MAX_THREADS ? config->n_thread
-                                                  : MAX_THREADS;
-    while (l->n_thread < wanted && dlt_sys_thread(&l->thread[l->n_thread], work, l))
-        l->n_thread++;
-    if (l->n_thread < wanted)
-        return dlt_err(err, DLT_E_RESOURCE, "loader thread %d could not start", l->n_thread);
-    *loader = l;
-    return DLT_OK;
-}
-
-/* Without threads the batch is made here. The slot given out before the last one becomes free. */
-static DltStatus take(DltLoader *l, Slot *s, DltErr *err)
-{
-    if (l->n_thread == 0) return fill(l, s, l->next, err);
-    int64_t begin = dlt_sys_now_ns();
-    while (l->status == DLT_OK && !(s->state == SLOT_READY && s->number == l->next))
-        pthread_cond_wait(&l->changed, &l->lock);
-    l->wait_ns += dlt_sys_now_ns() - begin;
-    if (l->status == DLT_OK) return DLT_OK;
-    for (int i = 0; i < l->err.n; i++)
-        (void)dlt_err_at(err, l->err.report[i].status, l->err.report[i].at, "%s",
-                         l->err.report[i].text);
-    return l->status;
+    pthread_mutex_lock(&l->lock);
+    while (!slot->ready)
+        pthread_cond_wait(&l->filled, &l->lock);
+    slot->ready = false;
+    l->next_out++;
+    pthread_cond_broadcast(&l->freed);
+    pthread_mutex_unlock(&l->lock);
+    return slot;
 }
 
 DltStatus dlt_loader_next(DltLoader *l, DltBatch *batch, DltErr *err)
 {
-    pthread_mutex_lock(&l->lock);
-    Slot *s = &l->slot[l->next % l->depth];
-    DltStatus status = take(l, s, err);
-    if (status == DLT_OK) {
-        *batch = s->batch;
-        l->next++;
-        if (l->next >= 2) l->slot[(l->next - 2) % l->depth].state = SLOT_FREE;
-        pthread_cond_broadcast(&l->changed);
-    }
-    pthread_mutex_unlock(&l->lock);
-    return status;
+    int64_t before = l->config.resident ? 0 : dlt_sys_now_ns();
+    const Slot *slot = next_slot(l);
+    if (!l->config.resident) l->wait_ns += dlt_sys_now_ns() - before;
+    *batch = slot->batch;
+    if (slot->status == DLT_OK) return DLT_OK;
+    for (int i = 0; i < slot->err.n; i++)
+        (void)dlt_err_at(err, slot->status, slot->err.report[i].at, "%s", slot->err.report[i].text);
+    return slot->status;
 }
 
 int64_t dlt_loader_position(const DltLoader *l)
 {
-    return l->start + l->next * l->c.batch;
+    return position_of(l, l->next_out);
 }
 
 int64_t dlt_loader_wait_ns(const DltLoader *l)
@@ -221,36 +165,137 @@ int64_t dlt_loader_wait_ns(const DltLoader *l)
 
 void dlt_loader_seek(DltLoader *l, int64_t position)
 {
+    DLT_BUG_ON(position < 0 || (!l->config.shuffle && position > l->config.split.n));
     pthread_mutex_lock(&l->lock);
-    l->generation++;
-    /* fills under way end first: their slots are theirs until then */
-    for (int i = 0; i < l->depth; i++) {
-        while (l->slot[i].state == SLOT_FILLING)
-            pthread_cond_wait(&l->changed, &l->lock);
-        l->slot[i].state = SLOT_FREE;
-    }
+    l->paused = true;
+    while (l->n_busy > 0)
+        pthread_cond_wait(&l->filled, &l->lock);
+    for (int i = 0; i < l->n_slot; i++)
+        l->slot[i].ready = false;
     l->start = position;
-    l->next = l->claimed = 0;
-    l->status = DLT_OK;
-    dlt_err_init(&l->err);
-    pthread_cond_broadcast(&l->changed);
+    l->next_fill = 0;
+    l->next_out = 0;
+    l->paused = false;
+    pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void *plain_alloc(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    return dlt_sys_alloc(bytes);
+}
+
+static void plain_release(void *ctx, void *ptr)
+{
+    (void)ctx;
+    dlt_sys_free(ptr);
 }
 
 void dlt_loader_free(DltLoader *l)
 {
-    if (!l || l->joined) return;
+    if (l == NULL || l->freed_all) return;
     pthread_mutex_lock(&l->lock);
-    l->stop = true;
-    pthread_cond_broadcast(&l->changed);
+    l->stopping = true;
+    pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->lock);
-    for (int i = 0; i < l->n_thread; i++)
+    for (int i = 0; i < l->n_started; i++)
         pthread_join(l->thread[i], NULL);
-    for (int i = 0; l->c.release && l->slot && i < l->depth; i++) {
+    for (int i = 0; i < l->n_slot; i++) {
         DltBatch *b = &l->slot[i].batch;
-        if (b->ticket) l->c.release(l->c.ctx, b->ticket);
-        if (b->x) l->c.release(l->c.ctx, b->x);
-        if (b->y) l->c.release(l->c.ctx, b->y);
+        if (b->x != NULL) l->config.release(l->config.ctx, b->x);
+        if (b->y != NULL) l->config.release(l->config.ctx, b->y);
+        if (b->ticket != NULL) l->config.release(l->config.ctx, b->ticket);
     }
-    l->joined = true;
+    pthread_cond_destroy(&l->filled);
+    pthread_cond_destroy(&l->freed);
+    pthread_mutex_destroy(&l->lock);
+    l->freed_all = true;
+}
+
+static void free_hook(void *ctx)
+{
+    dlt_loader_free(ctx);
+}
+
+static DltStatus take_slots(DltArena *arena, DltLoader *l, DltErr *err)
+{
+    const DltLoaderConfig *c = &l->config;
+    int64_t x = 0, y = 0;
+    if (__builtin_mul_overflow(c->batch, l->x_bytes, &x) ||
+        __builtin_mul_overflow(c->batch, l->y_bytes, &y))
+        return dlt_err(err, DLT_E_RESOURCE, "a batch of %lld samples is larger than any memory",
+                       (long long)c->batch);
+    for (int i = 0; i < l->n_slot; i++) {
+        Slot *slot = &l->slot[i];
+        slot->id = DLT_NEW_ARRAY(arena, c->batch, int64_t);
+        slot->batch.ticket = c->alloc(c->ctx, (size_t)c->batch * DLT_TICKET_INTS * sizeof(int32_t));
+        bool ok = slot->batch.ticket != NULL;
+        if (!c->resident) {
+            slot->batch.x = c->alloc(c->ctx, (size_t)x);
+            slot->batch.y = c->alloc(c->ctx, (size_t)y);
+            ok = ok && slot->batch.x != NULL && slot->batch.y != NULL;
+        }
+        if (!ok)
+            return dlt_err(err, DLT_E_RESOURCE,
+                           "out of memory: %d batches of %lld samples need %lld bytes each",
+                           l->n_slot, (long long)c->batch, (long long)(x + y));
+    }
+    return DLT_OK;
+}
+
+static DltStatus check_config(const DltLoaderConfig *c, DltErr *err)
+{
+    const DltSplit *s = &c->split;
+    DLT_BUG_ON(s->n < 1 || c->batch < 1 || (c->drop_last && !c->shuffle));
+    DLT_BUG_ON((c->alloc == NULL) != (c->release == NULL));
+    if (s->ds->n > INT32_MAX)
+        return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = s->ds->path},
+                          "%lld samples, more than the %d that tickets can name",
+                          (long long)s->ds->n, INT32_MAX);
+    if (c->drop_last && c->batch > s->n)
+        return dlt_err_at(
+            err, DLT_E_CONFIG, (DltMark){.file = s->ds->path},
+            "a batch of %lld is larger than the set of %lld samples, and `last: drop` "
+            "would drop them all",
+            (long long)c->batch, (long long)s->n);
+    return DLT_OK;
+}
+
+DltStatus dlt_loader_new(DltArena *arena, const DltLoaderConfig *config, int64_t position,
+                         DltLoader **loader, DltErr *err)
+{
+    DLT_TRY(check_config(config, err));
+    DltLoader *l = DLT_NEW(arena, DltLoader);
+    DltLoaderConfig *c = &l->config;
+    *c = *config;
+    if (c->alloc == NULL) {
+        c->alloc = plain_alloc;
+        c->release = plain_release;
+    }
+    int n_thread = c->resident || c->n_thread < 0 ? 0 : c->n_thread;
+    l->n_thread = n_thread < MAX_THREADS ? n_thread : MAX_THREADS;
+    int depth = c->depth < 1 || c->resident ? 1 : c->depth < MAX_DEPTH ? c->depth : MAX_DEPTH;
+    if (depth < l->n_thread) depth = l->n_thread;
+    l->n_slot = depth + HELD;
+    l->x_bytes = dlt_dataset_x_bytes(c->split.ds);
+    l->y_bytes = dlt_dataset_y_bytes(c->split.ds);
+    l->per_epoch = c->split.n - (c->drop_last ? c->split.n % c->batch : 0);
+    l->start = position;
+    l->slot = DLT_NEW_ARRAY(arena, l->n_slot, Slot);
+    l->thread = DLT_NEW_ARRAY(arena, l->n_thread + 1, pthread_t);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->filled, NULL);
+    pthread_cond_init(&l->freed, NULL);
+    dlt_arena_on_free(arena, free_hook, l);
+    DLT_TRY(take_slots(arena, l, err));
+    for (; l->n_started < l->n_thread; l->n_started++) {
+        if (!dlt_sys_thread(&l->thread[l->n_started], worker, l))
+            return dlt_err(err, DLT_E_RESOURCE, "cannot start loader thread %d of %d",
+                           l->n_started + 1, l->n_thread);
+    }
+    *loader = l;
+    return DLT_OK;
 }

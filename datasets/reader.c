@@ -45,58 +45,73 @@ static DltStatus not_finite(const DltDataset *ds, const char *what, int64_t samp
                       name != NULL ? ")" : "", isnan(value) ? "NaN" : "infinite");
 }
 
-static DltStatus check_finite(const DltDataset *ds, const char *what, const float *v, int64_t first,
-                              int64_t n, int64_t width, DltErr *err)
+static DltStatus check_finite(const DltDataset *ds, const char *what, const float *v,
+                              const DltSamples *c, int64_t width, DltErr *err)
 {
-    for (int64_t i = 0; i < n * width; i++) {
-        if (!isfinite(v[i])) return not_finite(ds, what, first + i / width, i % width, v[i], err);
+    for (int64_t i = 0; i < c->n * width; i++) {
+        if (!isfinite(v[i]))
+            return not_finite(ds, what, c->first + i / width, i % width, v[i], err);
     }
     return DLT_OK;
 }
 
-typedef struct Chunk {
-    int64_t n; /* samples */
-    int64_t *id;
-    void *x, *y;
-} Chunk;
-
-static DltStatus check_chunk(const DltDataset *ds, const Chunk *c, int64_t first, DltErr *err)
-{
-    int64_t n = c->n < ds->n - first ? c->n : ds->n - first;
-    for (int64_t i = 0; i < n; i++)
-        c->id[i] = first + i;
-    DLT_TRY(ds->def->read(ds, c->id, n, c->x, c->y, err));
-    if (ds->x_dtype == DLT_F32)
-        DLT_TRY(check_finite(ds, "sample", c->x, first, n, dlt_x_count(ds), err));
-    if (ds->y_dtype == DLT_F32)
-        DLT_TRY(check_finite(ds, "target", c->y, first, n, dlt_y_count(ds), err));
-    return DLT_OK;
-}
-
 /* Room for n samples in one allocation: ids, then targets, then samples, each aligned. */
-static DltStatus chunk_new(const DltDataset *ds, int64_t n, Chunk *c, DltErr *err)
+static int64_t *room_new(const DltDataset *ds, int64_t n, void **x, void **y, DltErr *err)
 {
-    int64_t x = dlt_dataset_x_bytes(ds), y = dlt_dataset_y_bytes(ds);
-    c->n = n;
-    c->id = dlt_sys_alloc((size_t)(n * ((int64_t)sizeof *c->id + x + y)));
-    if (c->id == NULL)
-        return dlt_err(err, DLT_E_RESOURCE, "out of memory for reading %s", ds->path);
-    c->y = c->id + n;
-    c->x = (char *)c->y + n * y;
-    return DLT_OK;
+    int64_t y_bytes = dlt_dataset_y_bytes(ds);
+    int64_t bytes = n * ((int64_t)sizeof(int64_t) + dlt_dataset_x_bytes(ds) + y_bytes);
+    int64_t *id = dlt_sys_alloc((size_t)bytes);
+    if (id == NULL) {
+        (void)dlt_err(err, DLT_E_RESOURCE, "out of memory: reading %s needs %lld bytes", ds->path,
+                      (long long)bytes);
+        return NULL;
+    }
+    *y = id + n;
+    *x = (char *)*y + n * y_bytes;
+    return id;
 }
 
-DltStatus dlt_samples_check(const DltDataset *ds, DltErr *err)
+static DltStatus visit_from(const DltSplit *s, DltSamples *c, int64_t *id, void *x, void *y,
+                            DltErr *err)
+{
+    for (int64_t i = 0; i < c->n; i++)
+        id[i] = s->id != NULL ? s->id[c->first + i] : c->first + i;
+    return s->ds->def->read(s->ds, id, c->n, x, y, err);
+}
+
+DltStatus dlt_samples_each(const DltSplit *s, DltStatus (*visit)(const DltSamples *c, DltErr *err),
+                           void *ctx, DltErr *err)
 {
     enum { CHUNK_BYTES = 1 << 20 };
-    Chunk c = {0};
-    int64_t n = CHUNK_BYTES / (dlt_dataset_x_bytes(ds) + dlt_dataset_y_bytes(ds)) + 1;
-    DLT_TRY(chunk_new(ds, n < ds->n ? n : ds->n, &c, err));
+    const DltDataset *ds = s->ds;
+    int64_t room = CHUNK_BYTES / (dlt_dataset_x_bytes(ds) + dlt_dataset_y_bytes(ds)) + 1;
+    if (room > s->n) room = s->n;
+    void *x, *y;
+    int64_t *id = room_new(ds, room, &x, &y, err);
+    if (id == NULL) return DLT_E_RESOURCE;
     DltStatus status = DLT_OK;
-    for (int64_t i = 0; i < ds->n && status == DLT_OK; i += c.n)
-        status = check_chunk(ds, &c, i, err);
-    dlt_sys_free(c.id);
+    for (int64_t first = 0; first < s->n && status == DLT_OK; first += room) {
+        int64_t n = s->n - first < room ? s->n - first : room;
+        DltSamples c = {first, n, id, x, y, ctx};
+        status = visit_from(s, &c, id, x, y, err);
+        if (status == DLT_OK) status = visit(&c, err);
+    }
+    dlt_sys_free(id);
     return status;
+}
+
+static DltStatus check_visit(const DltSamples *c, DltErr *err)
+{
+    const DltDataset *ds = c->ctx;
+    if (ds->x_dtype == DLT_F32) DLT_TRY(check_finite(ds, "sample", c->x, c, dlt_x_count(ds), err));
+    if (ds->y_dtype == DLT_F32) DLT_TRY(check_finite(ds, "target", c->y, c, dlt_y_count(ds), err));
+    return DLT_OK;
+}
+
+DltStatus dlt_samples_check(DltDataset *ds, DltErr *err)
+{
+    DltSplit all = {ds, ds->n, NULL};
+    return dlt_samples_each(&all, check_visit, ds, err);
 }
 
 static uint64_t hash_names(const char *const *name, int64_t n, uint64_t h)
@@ -117,16 +132,17 @@ DltStatus dlt_fingerprint(DltDataset *ds, DltErr *err)
     h = dlt_hash(ds->y_shape.dim, (size_t)ds->y_shape.rank * sizeof ds->y_shape.dim[0], h);
     h = hash_names(ds->class_name, ds->classes, h);
     h = hash_names(ds->feature_name, dlt_x_count(ds), h);
-    Chunk c = {0};
-    DLT_TRY(chunk_new(ds, 1, &c, err));
+    void *to_x, *to_y;
+    int64_t *id = room_new(ds, 1, &to_x, &to_y, err);
+    if (id == NULL) return DLT_E_RESOURCE;
     DltStatus status = DLT_OK;
     int64_t n = ds->n < SAMPLES ? ds->n : SAMPLES;
     for (int64_t i = 0; i < n && status == DLT_OK; i++) {
-        c.id[0] = n > 1 ? (int64_t)((double)(ds->n - 1) * (double)i / (double)(n - 1)) : 0;
-        status = ds->def->read(ds, c.id, 1, c.x, c.y, err);
-        if (status == DLT_OK) h = dlt_hash(c.y, (size_t)y, dlt_hash(c.x, (size_t)x, h));
+        *id = n > 1 ? (int64_t)((double)(ds->n - 1) * (double)i / (double)(n - 1)) : 0;
+        status = ds->def->read(ds, id, 1, to_x, to_y, err);
+        if (status == DLT_OK) h = dlt_hash(to_y, (size_t)y, dlt_hash(to_x, (size_t)x, h));
     }
-    dlt_sys_free(c.id);
+    dlt_sys_free(id);
     ds->fingerprint = h;
     return status;
 }

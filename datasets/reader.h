@@ -29,7 +29,17 @@ DltStatus dlt_labels_classes(DltArena *arena, const DltLabels *labels, const Dlt
 /* Shapes, types and classes must be those of the training set (like NULL: nothing to check). */
 DltStatus dlt_like_check(const DltDataset *ds, const DltDataset *like, DltErr *err) DLT_CHECKED;
 /* Reads every sample once. f32 data must be finite: no NaN, no infinity. */
-DltStatus dlt_samples_check(const DltDataset *ds, DltErr *err) DLT_CHECKED;
+DltStatus dlt_samples_check(DltDataset *ds, DltErr *err) DLT_CHECKED;
+/* Visits the samples of a split in its order, about a megabyte at a time. x and y hold n samples;
+ * id are their ids; first is the place of the first within the split. */
+typedef struct DltSamples {
+    int64_t first, n;
+    const int64_t *id;
+    const void *x, *y;
+    void *ctx; /* the caller's */
+} DltSamples;
+DltStatus dlt_samples_each(const DltSplit *s, DltStatus (*visit)(const DltSamples *c, DltErr *err),
+                           void *ctx, DltErr *err) DLT_CHECKED;
 /* Sets ds->fingerprint from shape, counts, names and up to 64 samples spread over the set. */
 DltStatus dlt_fingerprint(DltDataset *ds, DltErr *err) DLT_CHECKED;
 /* Elements of one sample. */

@@ -1,34 +1,56 @@
-/* Holding out a share of a data set: by a hash of each sample's content, so that equal samples stay on one
- * side, and neither order nor the rest of the set changes where a sample falls. */
-#include "api/dataset.h"
-
+/* `val: 10% of train`: a sample is held out by a hash of its content and target, so equal samples stay
+ * on one side, and neither the order of the files nor the rest of the set moves a sample across. */
 #include "base/rng.h"
+#include "datasets/reader.h"
+#include <math.h>
 
-/* A sample is held out when its hash, as a number in [0, 1), is below the fraction. */
-static bool is_held_out(uint64_t hash, double fraction)
+typedef struct Held {
+    uint64_t limit; /* hashes below are held out */
+    int64_t x_bytes, y_bytes, n;
+    bool *held;
+} Held;
+
+static DltStatus mark_held(const DltSamples *c, DltErr *err)
 {
-    return (double)(hash >> 11) * 0x1p-53 < fraction;
+    (void)err;
+    Held *h = c->ctx;
+    const char *x = c->x, *y = c->y;
+    for (int64_t i = 0; i < c->n; i++) {
+        uint64_t hash = dlt_hash(x + i * h->x_bytes, (size_t)h->x_bytes, 0);
+        hash = dlt_hash(y + i * h->y_bytes, (size_t)h->y_bytes, hash);
+        h->held[c->first + i] = hash < h->limit;
+        h->n += hash < h->limit;
+    }
+    return DLT_OK;
 }
 
 DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fraction,
                              DltSplit *train, DltSplit *held_out, DltErr *err)
 {
-    size_t x_bytes = (size_t)dlt_dataset_x_bytes(ds), y_bytes = (size_t)dlt_dataset_y_bytes(ds);
-    unsigned char *sample = dlt_arena_new_bytes(arena, 1, x_bytes + y_bytes + 1);
-    int64_t *in = DLT_NEW_ARRAY(arena, ds->n, int64_t), *out = DLT_NEW_ARRAY(arena, ds->n, int64_t);
-    *train = (DltSplit){.ds = ds, .id = in};
-    *held_out = (DltSplit){.ds = ds, .id = out};
+    DLT_BUG_ON(!(fraction > 0 && fraction < 1));
+    DltSplit all = {ds, ds->n, NULL};
+    Held h = {.limit = (uint64_t)ldexp(fraction, 64),
+              .x_bytes = dlt_dataset_x_bytes(ds),
+              .y_bytes = dlt_dataset_y_bytes(ds),
+              .held = dlt_arena_try(arena, (size_t)ds->n, sizeof(bool))};
+    int64_t *id = dlt_arena_try(arena, (size_t)ds->n, sizeof *id);
+    if (h.held == NULL || id == NULL)
+        return dlt_err(err, DLT_E_RESOURCE, "out of memory for splitting %s", ds->path);
+    DLT_TRY(dlt_samples_each(&all, mark_held, &h, err));
+    if (h.n == 0 || h.n == ds->n)
+        return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = ds->path},
+                          "%g%% of %lld samples leaves %lld to train on and %lld to hold out; both "
+                          "must have some",
+                          100 * fraction, (long long)ds->n, (long long)(ds->n - h.n),
+                          (long long)h.n);
+    *train = (DltSplit){ds, ds->n - h.n, id};
+    *held_out = (DltSplit){ds, h.n, id + train->n};
+    int64_t n_train = 0, n_out = 0;
     for (int64_t i = 0; i < ds->n; i++) {
-        DLT_TRY(ds->def->read(ds, &i, 1, sample, sample + x_bytes, err));
-        uint64_t hash = dlt_hash(sample, x_bytes + y_bytes, 0);
-        if (is_held_out(hash, fraction))
-            out[held_out->n++] = i;
+        if (h.held[i])
+            id[train->n + n_out++] = i;
         else
-            in[train->n++] = i;
+            id[n_train++] = i;
     }
-    if (train->n > 0 && held_out->n > 0) return DLT_OK;
-    return dlt_err(
-        err, DLT_E_DATA,
-        "%s: holding out %g%% of %lld samples leaves %lld for training and %lld held out", ds->path,
-        100 * fraction, (long long)ds->n, (long long)train->n, (long long)held_out->n);
+    return DLT_OK;
 }
