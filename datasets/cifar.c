@@ -61,13 +61,14 @@ static const DltEnum label_choices[] = {
 static const DltField fields10[] = {
     DLT_STR(Cifar10Opts, cifar10, .required = true, .main = true,
             .help = "binary file, or a pattern for several (*, ?, [abc])",
-            .example = "data_batch_*.bin"),
+            .example = "cifar10: data_batch_*.bin"),
     DLT_FIELDS_END};
 static const DltField fields100[] = {
     DLT_STR(Cifar100Opts, cifar100, .required = true, .main = true,
-            .help = "binary file, or a pattern for several (*, ?, [abc])", .example = "train.bin"),
+            .help = "binary file, or a pattern for several (*, ?, [abc])",
+            .example = "cifar100: train.bin"),
     DLT_ENUM(Cifar100Opts, labels, .choices = label_choices, .def = "fine",
-             .help = "100 fine classes or 20 coarse ones"),
+             .help = "100 fine classes or 20 coarse ones", .example = "labels: coarse"),
     DLT_FIELDS_END};
 
 /* What tells the variants apart. */

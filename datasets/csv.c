@@ -19,29 +19,33 @@ static const DltEnum missings[] = {{"error", DLT_MISSING_ERROR},
 
 static const DltField fields[] = {
     DLT_STR(DltCsvOpts, csv, .required = true, .main = true, .help = "table, plain or gzip",
-            .example = "iris.csv"),
+            .example = "csv: iris.csv"),
     DLT_STRS(DltCsvOpts, target, .required = true,
              .help = "column to predict; several columns of numbers are regressed together",
-             .example = "species"),
+             .example = "target: species"),
     DLT_ENUM(DltCsvOpts, target_type, .choices = target_types, .def = "auto",
              .help =
                  "auto: words are classes, fractions are values, whole numbers are classes when "
-                 "they are exactly 0..C-1, else it must be said"),
+                 "they are exactly 0..C-1, else it must be said",
+             .example = "target_type: classes"),
     DLT_STRS(DltCsvOpts, class_names,
              .help = "the classes in their order; without it they are sorted (numbers by value)",
-             .example = "[no, yes]"),
+             .example = "class_names: [cold, warm]"),
     DLT_STRS(DltCsvOpts, categorical, .help = "columns of words, read as one-hot features",
-             .example = "[color, city]"),
-    DLT_STRS(DltCsvOpts, ignore, .help = "columns that are no features", .example = "id"),
+             .example = "categorical: [color, city]"),
+    DLT_STRS(DltCsvOpts, ignore, .help = "columns that are no features", .example = "ignore: id"),
     DLT_ENUM(DltCsvOpts, missing, .choices = missings, .def = "error",
              .help = "what an empty cell (also ?, NA, N/A, NaN, null) means: an error, its row is "
                      "dropped, the training set's mean, or missing_value; a missing category is 0 "
-                     "everywhere; a missing target can only be dropped"),
+                     "everywhere; a missing target can only be dropped",
+             .example = "missing: mean"),
     DLT_FLOAT(DltCsvOpts, missing_value, .lo = -1e30, .hi = 1e30, .def = "0",
-              .help = "for missing: constant"),
-    DLT_ENUM(DltCsvOpts, separator, .choices = separators, .def = ",", .help = "between cells"),
+              .help = "for missing: constant", .example = "missing_value: -1"),
+    DLT_ENUM(DltCsvOpts, separator, .choices = separators, .def = ",",
+             .help = "what stands between cells", .example = "separator: ';'"),
     DLT_BOOL(DltCsvOpts, header, .def = "true",
-             .help = "the first row holds the column names; without it they are c1, c2, ..."),
+             .help = "the first row holds the column names; without it they are c1, c2, ...",
+             .example = "header: false"),
     DLT_FIELDS_END};
 
 /* What is open while a table is read. */

@@ -11,11 +11,13 @@ typedef struct IdxOpts {
 
 static const DltField fields[] = {
     DLT_STR(IdxOpts, idx, .required = true, .main = true, .help = "file of samples, plain or gzip",
-            .example = "train-images-idx3-ubyte.gz"),
+            .example = "idx: train-images-idx3-ubyte.gz"),
     DLT_STR(IdxOpts, labels, .required = true,
-            .help = "file of labels, as many as samples: u8 or i32 classes from 0, or f32 values"),
+            .help = "file of labels, as many as samples: u8 or i32 classes from 0, or f32 values",
+            .example = "labels: train-labels-idx1-ubyte.gz"),
     DLT_INT(IdxOpts, classes, .lo = 1, .hi = 1 << 24,
-            .help = "number of classes; without it, the training set's highest label + 1"),
+            .help = "number of classes; without it, the training set's highest label + 1",
+            .example = "classes: 10"),
     DLT_FIELDS_END};
 
 enum { IDX_U8 = 0x08, IDX_I32 = 0x0C, IDX_F32 = 0x0D, IDX_MAX_RANK = 5 };

@@ -236,7 +236,7 @@ static DltStatus take_sizes(DltNpy *a, const DltShape *shape, DltErr *err)
 
 DltStatus dlt_npy_header(DltArena *arena, DltNpy *a, DltErr *err)
 {
-    Literal l;
+    Literal l = {NULL, NULL};
     Header h = {.n_descr = 0};
     DLT_TRY(read_literal(arena, a, &l, err));
     Literal whole = l;

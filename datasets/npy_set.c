@@ -15,26 +15,32 @@ typedef struct NpyOpts {
 
 #define COMMON_FIELDS                                                                              \
     DLT_INT(NpyOpts, classes, .lo = 1, .hi = 1 << 24,                                              \
-            .help = "number of classes; without it, the training set's highest label + 1"),        \
+            .help = "number of classes; without it, the training set's highest label + 1",         \
+            .example = "classes: 10"),                                                             \
         DLT_INT(NpyOpts, vocab, .lo = 2, .hi = 1 << 30,                                            \
-                .help = "samples are ids from 0 to vocab - 1, for an embedding"),                  \
+                .help = "samples are ids from 0 to vocab - 1, for an embedding",                   \
+                .example = "vocab: 256"),                                                          \
         DLT_ENUM(NpyOpts, layout, .choices = layouts, .def = "auto",                               \
                  .help = "axes of a sample: auto takes u8 [H,W] as one channel and [C,H,W] as "    \
-                         "it is; hwc is brought into C,H,W; none leaves all as it is"),            \
+                         "it is; hwc is brought into C,H,W; none leaves all as it is",             \
+                 .example = "layout: hwc"),                                                        \
         DLT_FIELDS_END
 
 static const DltField npy_fields[] = {
     DLT_STR(NpyOpts, npy, .required = true, .main = true,
             .help = "array of samples (.npy, plain or gzip), the first axis counts them",
-            .example = "x_train.npy"),
+            .example = "npy: x_train.npy"),
     DLT_STR(NpyOpts, labels, .required = true,
-            .help = "array of targets: whole numbers from 0 are classes, floats are values"),
+            .help = "array of targets: whole numbers from 0 are classes, floats are values",
+            .example = "labels: y_train.npy"),
     COMMON_FIELDS};
 static const DltField npz_fields[] = {
     DLT_STR(NpyOpts, npz, .required = true, .main = true, .help = "archive of arrays",
-            .example = "mnist.npz"),
-    DLT_STR(NpyOpts, x, .def = "x", .help = "name of the array of samples", .example = "x_train"),
-    DLT_STR(NpyOpts, y, .def = "y", .help = "name of the array of targets", .example = "y_train"),
+            .example = "npz: mnist.npz"),
+    DLT_STR(NpyOpts, x, .def = "x", .help = "name of the array of samples",
+            .example = "x: x_train"),
+    DLT_STR(NpyOpts, y, .def = "y", .help = "name of the array of targets",
+            .example = "y: y_train"),
     COMMON_FIELDS};
 
 typedef struct NpyState {

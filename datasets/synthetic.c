@@ -18,20 +18,22 @@ typedef struct SyntheticOpts {
 static const DltField fields[] = {
     DLT_DIMS(SyntheticOpts, shape, .required = true, .main = true, .lo = 1, .hi = 1 << 24,
              .help = "of one sample: [channels, height, width] or [features]",
-             .example = "[1, 28, 28]"),
+             .example = "shape: [1, 28, 28]"),
     DLT_INT(SyntheticOpts, samples, .lo = 1, .hi = 1 << 30, .def = "1000",
-            .help = "number of samples"),
+            .help = "number of samples", .example = "samples: 50000"),
     DLT_INT(SyntheticOpts, classes, .lo = 0, .hi = 1 << 20, .def = "10",
-            .help = "number of classes; 0: a value to regress"),
+            .help = "number of classes; 0: a value to regress", .example = "classes: 100"),
     DLT_FLOAT(SyntheticOpts, noise, .lo = 0, .hi = 100, .def = "1",
-              .help = "standard deviation around a class prototype (prototypes have 1)"),
+              .help = "standard deviation around a class prototype (prototypes have 1)",
+              .example = "noise: 0.5"),
     DLT_INT(SyntheticOpts, seed, .lo = 0, .hi = 9e15, .def = "0",
-            .help = "of prototypes and noise; val and test take the training set's seed"),
+            .help = "of prototypes and noise; val and test take the training set's seed",
+            .example = "seed: 7"),
     DLT_INT(SyntheticOpts, first, .lo = 0, .hi = 1 << 30,
-            .help =
-                "number of the first sample; val and test begin behind the training set's last"),
+            .help = "number of the first sample; val and test begin behind the training set's last",
+            .example = "first: 1000"),
     DLT_ENUM(SyntheticOpts, dtype, .choices = dtypes, .def = "f32",
-             .help = "u8: bytes around 128, as images have them"),
+             .help = "u8: bytes around 128, as images have them", .example = "dtype: u8"),
     DLT_FIELDS_END};
 
 typedef struct SyntheticState {

@@ -197,7 +197,7 @@ DltStatus dlt_zip_member(DltArena *arena, const DltBlob *zip, const char *name, 
                          DltErr *err)
 {
     Zip z = {.arena = arena, .b = zip};
-    Entry e;
+    Entry e = {0};
     uint8_t p[LOCAL_BYTES];
     DLT_TRY(read_directory(&z, err));
     DLT_TRY(find_entry(&z, name, &e, err));
