@@ -70,14 +70,18 @@ DltMark dlt_lines_mark_byte(const DltLines *lines, int64_t byte)
     return dlt_lines_mark(lines, line, column, 1);
 }
 
+/* What libyaml says of the line after "lr:0.1", and what there is to say. */
+static const char no_mapping[] = "mapping values are not allowed in this context";
+static const char colon_hint[] = "write 'key: value', with a blank after the colon";
+
 /* libyaml's words -> ours. */
 static const struct {
     const char *problem;
     bool at_context; /* the fault is where the construct began */
     const char *hint;
 } hints[] = {
-    {"could not find expected ':'", true, "write 'key: value', with a blank after the colon"},
-    {"mapping values are not allowed in this context", false,
+    {"could not find expected ':'", true, colon_hint},
+    {no_mapping, false,
      "a value that holds ': ' needs quotes, and keys of one map the same indentation"},
     {"did not find expected key", false,
      "keys of one map need the same indentation, and text after a closing quote is an error"},
@@ -113,6 +117,16 @@ static int tab_in_indentation(const DltMark *mark)
     return mark->text[blanks] == '\t' ? (int)blanks : -1;
 }
 
+/* The column of a line's first word when that is "key:value" without a blank, or -1. */
+static int glued_key(const DltLines *lines, size_t line)
+{
+    if (lines->line == NULL || line >= (size_t)lines->n_line) return -1;
+    const char *text = lines->line[line];
+    size_t start = strspn(text, " "), colon = start + strcspn(text + start, ": \"'");
+    bool glued = text[colon] == ':' && text[colon + 1] != '\0' && text[colon + 1] != ' ';
+    return glued && colon > start ? (int)start : -1;
+}
+
 DltStatus dlt_yaml_syntax_error(const yaml_parser_t *parser, const DltLines *lines, DltErr *err)
 {
     const char *problem = parser->problem != NULL ? parser->problem : "unknown fault";
@@ -134,6 +148,12 @@ DltStatus dlt_yaml_syntax_error(const yaml_parser_t *parser, const DltLines *lin
         mark.col = tab + 1;
         return dlt_err_at(err, DLT_E_CONFIG, mark,
                           "line %d is indented with a tab; YAML wants spaces", mark.line);
+    }
+    size_t before = where.line > 0 ? where.line - 1 : 0;
+    int glued = at_context ? -1 : glued_key(lines, before);
+    if (strcmp(problem, no_mapping) == 0 && glued >= 0) {
+        mark = dlt_lines_mark(lines, (int)before, glued, 1);
+        hint = colon_hint;
     }
     char context[128] = "";
     if (parser->context != NULL && !at_context) {
