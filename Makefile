@@ -35,7 +35,8 @@ T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
-.PHONY: build-objs all test check-gpu lint fmt clean install asan ubsan tsan help tests
+.PHONY: build-objs all test check-gpu lint fmt clean install asan ubsan tsan faults mean fuzz \
+ fuzzers help tests
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
 	@for f in $^; do ln -sfn $$f $$(basename $$f); done
@@ -103,9 +104,19 @@ lint:
 fmt:
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 asan:
-	$(MAKE) test OPT="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+	ASAN_OPTIONS=allocator_may_return_null=1 $(MAKE) test OPT="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 tsan:
 	$(MAKE) test OPT="-O1 -g" SAN="-fsanitize=thread"
+faults:
+	$(MAKE) test EXTRA=-DDLT_FAULTS
+mean:
+	$(MAKE) test EXTRA=-DDLT_MEAN
+$B/tests/fuzz/%: $B/tests/fuzz/%.o $B/libdlt.a
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -rdynamic -o $@ $^ $(LIBS)
+fuzzers: $(patsubst %.c,$B/%,$(wildcard tests/fuzz/*.c))
+	@echo $^
+fuzz:
+	$(MAKE) fuzzers CC=clang OPT="-O1 -g" SAN="-fsanitize=fuzzer-no-link,address,undefined"
 PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/dltrain
@@ -114,7 +125,7 @@ install: all
 clean:
 	rm -rf build dltrain dltrain-*.so
 help:
-	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test check-gpu lint fmt asan tsan install clean'
+	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test check-gpu lint fmt asan tsan faults mean fuzz install clean'
 	@echo 'variables: CC OPT SAN DEV=1 (warnings are errors) CUDA_BUILD=0 GENCODE PREFIX'
 
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -20,16 +20,12 @@ DltShape dlt_shape1(int64_t a)
 
 DltShape dlt_shape2(int64_t a, int64_t b)
 {
-    return (DltShape){
-        .rank = 2, .dim = {a, b}
-    };
+    return (DltShape){.rank = 2, .dim = {a, b}};
 }
 
 DltShape dlt_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return (DltShape){
-        .rank = 4, .dim = {a, b, c, d}
-    };
+    return (DltShape){.rank = 4, .dim = {a, b, c, d}};
 }
 
 int64_t dlt_shape_count(const DltShape *s)

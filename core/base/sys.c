@@ -25,16 +25,8 @@ static const char *const fault_names[N_FAULT] = {"mem", "file", "thread"};
 static const struct {
     const char *name;
     int value;
-} fault_errors[] = {
-    {"ENOMEM", ENOMEM},
-    {"EIO",    EIO   },
-    {"ENOSPC", ENOSPC},
-    {"EACCES", EACCES},
-    {"EMFILE", EMFILE},
-    {"EAGAIN", EAGAIN},
-    {"ENOENT", ENOENT},
-    {"EROFS",  EROFS }
-};
+} fault_errors[] = {{"ENOMEM", ENOMEM}, {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EACCES", EACCES},
+                    {"EMFILE", EMFILE}, {"EAGAIN", EAGAIN}, {"ENOENT", ENOENT}, {"EROFS", EROFS}};
 
 static struct {
     int class; /* N_FAULT: none */

@@ -98,6 +98,11 @@ static DltStatus report_cycle(Expander *x, const char *name, DltMark at)
                       name);
 }
 
+static int n_vars(const DltScope *scope)
+{
+    return scope->vars != NULL && scope->vars->kind == DLT_YAML_MAP ? scope->vars->n : 0;
+}
+
 /* The expanded value of variable `var` of a scope. */
 static DltStatus var_value(Expander *x, const DltScope *scope, int var, DltMark at, DltYaml **out)
 {
@@ -119,8 +124,7 @@ static DltStatus var_value(Expander *x, const DltScope *scope, int var, DltMark 
 
 static int find_var(const DltScope *scope, const char *name, size_t n)
 {
-    if (scope->vars == NULL || scope->vars->kind != DLT_YAML_MAP) return -1;
-    for (int i = 0; i < scope->vars->n; i++) {
+    for (int i = 0; i < n_vars(scope); i++) {
         const char *key = scope->vars->key[i];
         if (key[0] == name[0] && strncmp(key, name, n) == 0 && key[n] == '\0') return i;
     }
@@ -131,10 +135,10 @@ static DltStatus report_unknown(const Place *p, const char *name, DltMark at)
 {
     int n = 0, at_name = 0;
     for (const DltScope *s = p->scope; s != NULL; s = s->outer)
-        n += s->vars != NULL ? s->vars->n : 0;
+        n += n_vars(s);
     const char **known = DLT_NEW_ARRAY(p->x->arena, n + 1, const char *);
     for (const DltScope *s = p->scope; s != NULL; s = s->outer) {
-        for (int i = 0; s->vars != NULL && i < s->vars->n; i++)
+        for (int i = 0; i < n_vars(s); i++)
             known[at_name++] = s->vars->key[i];
     }
     return dlt_err_at(p->x->err, DLT_E_CONFIG, at, "unknown variable '%s'%s", name,
@@ -369,7 +373,7 @@ DltStatus dlt_expand(DltArena *arena, const DltScope *scope, const DltYaml *tree
                      DltErr *err)
 {
     for (const DltScope *s = scope; s != NULL; s = s->outer) {
-        if (s->vars == NULL || s->vars->n <= MAX_VARS) continue;
+        if (n_vars(s) <= MAX_VARS) continue;
         return dlt_err_at(err, DLT_E_CONFIG, s->vars->at, "more than %d variables", MAX_VARS);
     }
     Expander x = {.arena = arena, .err = err, .innermost = scope};

@@ -135,7 +135,8 @@ const char *dlt_number_text(double v, char buf[DLT_NUMBER_TEXT]);
 typedef struct DltNames DltNames;
 DltNames *dlt_names_new(DltArena *arena);
 void dlt_names_add(DltNames *names, const char *path, const DltField *fields);
-void dlt_names_set_current(const DltNames *names); /* used by dlt_schema_read's suggestions */
+/* Used by suggestions until the names' arena is freed. */
+void dlt_names_set_current(const DltNames *names);
 /* Nearest of a NULL-terminated list by Damerau-Levenshtein distance, NULL when none is near. */
 const char *dlt_nearest(const char *word, const char *const *list);
 int dlt_edit_distance(const char *a, const char *b);

@@ -20,10 +20,16 @@ struct DltNames {
 
 static const DltNames *current;
 
+static void forget(void *names)
+{
+    if (current == names) current = NULL;
+}
+
 DltNames *dlt_names_new(DltArena *arena)
 {
     DltNames *names = DLT_NEW(arena, DltNames);
     names->arena = arena;
+    dlt_arena_on_free(arena, forget, names);
     return names;
 }
 

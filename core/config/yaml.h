@@ -9,7 +9,12 @@
 
 #include "base/arena.h"
 
-enum { DLT_YAML_BYTES = 1 << 20, DLT_YAML_DEPTH = 64, DLT_YAML_NODES = 100000, DLT_YAML_SCALAR_BYTES = 64 << 10 };
+enum {
+    DLT_YAML_BYTES = 1 << 20,
+    DLT_YAML_DEPTH = 64,
+    DLT_YAML_NODES = 100000,
+    DLT_YAML_SCALAR_BYTES = 64 << 10
+};
 
 typedef enum DltYamlKind { DLT_YAML_SCALAR, DLT_YAML_LIST, DLT_YAML_MAP } DltYamlKind;
 
@@ -44,7 +49,8 @@ DltYaml *dlt_yaml_list(DltArena *arena, DltMark at);
 void dlt_yaml_put(DltArena *arena, DltYaml *map, const char *key, DltMark key_at,
                   DltYaml *value); /* replaces or appends */
 /* Appends without looking whether the key is there; key is not copied. */
-void dlt_yaml_append_pair(DltArena *arena, DltYaml *map, const char *key, DltMark key_at, DltYaml *value);
+void dlt_yaml_append_pair(DltArena *arena, DltYaml *map, const char *key, DltMark key_at,
+                          DltYaml *value);
 void dlt_yaml_append(DltArena *arena, DltYaml *list, DltYaml *item);
 DltYaml *dlt_yaml_copy(DltArena *arena, const DltYaml *tree);
 /* Deep merge for `extends`: maps merge (unless `over` is tagged !replace), everything else is

@@ -79,10 +79,14 @@ static bool fits_flow(const DltYaml *list)
     return true;
 }
 
+static bool is_missing(const DltYaml *tree)
+{
+    return tree->kind == DLT_YAML_SCALAR && tree->text[0] == '\0' && !tree->quoted;
+}
+
 static void write_scalar(DltText *out, const DltYaml *scalar)
 {
-    bool missing = scalar->text[0] == '\0' && !scalar->quoted;
-    if (!missing) write_text(out, scalar->text, scalar->quoted);
+    if (!is_missing(scalar)) write_text(out, scalar->text, scalar->quoted);
 }
 
 static void write_flow(DltText *out, const DltYaml *list)
@@ -139,6 +143,7 @@ char *dlt_yaml_write(DltArena *arena, const DltYaml *tree)
 {
     DltText out = dlt_text(arena);
     if (tree->tag != NULL) dlt_text_addf(&out, "%s\n", tree->tag);
+    if (is_missing(tree)) dlt_text_add(&out, "---"); /* a document in which nothing stands */
     write_tree(&out, tree, 0);
     return out.bytes;
 }

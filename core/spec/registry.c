@@ -85,7 +85,7 @@ static const char *join(const char *const *list, char *buf, size_t size)
 {
     size_t n = 0;
     buf[0] = '\0';
-    for (int i = 0; list[i]; i++) {
+    for (int i = 0; list && list[i]; i++) {
         int m = snprintf(buf + n, size - n, "%s%s", i ? ", " : "", list[i]);
         if (m < 0 || (size_t)m >= size - n) {
             snprintf(buf + size - 4, 4, "...");

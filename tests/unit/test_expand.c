@@ -175,6 +175,8 @@ static void bad_references(void **state)
     expect_error(*state, "{width: 1}", "'ab ${widht}'", "did you mean 'width'?", 5);
     expect_error(*state, "{a: $b, b: $c, c: $a}", "$a", "$c needs $b needs $a needs", 19);
     expect_error(*state, "{a: $a}", "$a", "circle", 5);
+    expect_error(*state, "[a, b]", "$a", "unknown variable 'a'", 1);
+    expect_error(*state, "word", "$a", "unknown variable 'a'", 1);
     expect_error(*state, "{a: [1]}", "x$a", "cannot be a part of a text", 2);
     expect_error(*state, "{a: 1}", "5$", "$$", 2);
     expect_error(*state, "{a: 1}", "'${a'", "$$", 2);

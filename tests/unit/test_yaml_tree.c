@@ -160,6 +160,7 @@ static void missing_values_stay_missing(void **state)
     const DltYaml *root = help_parse(h, "a:\nb: ''\nc:\n  -\n  - d:\n");
     assert_string_equal(help_text(h, root), "a: \nb: \"\"\nc:\n  - \n  - d: ");
     assert_true(equal(root, help_parse(h, dlt_yaml_write(h->arena, root))));
+    assert_string_equal(help_text(h, help_parse(h, "---")), "---");
 }
 
 static void parse_at_gives_marks_of_the_origin(void **state)
