@@ -13,11 +13,11 @@ typedef struct Pass {
     int n, cap, n_id;
 } Pass;
 
-/* Activations: rank 4, temporary, neither a view nor a filter gradient. */
+/* Activations: rank 4, temporary, no filter gradient. */
 static bool is_image(const DltTensor *t)
 {
     bool filter = t->producer && t->producer->kind == DLT_OP_conv_bwd_filter;
-    return t->shape.rank == 4 && t->role == DLT_TEMP && !t->view_of && !filter;
+    return t->shape.rank == 4 && t->role == DLT_TEMP && !filter;
 }
 
 static DltLayout wanted(const Pass *p, const DltTensor *t)
@@ -32,7 +32,8 @@ static bool is_free(const DltNode *n)
 {
     bool conv = n->op->prec == DLT_PREC_LOW;
     if (!n->op->any_layout) return false;
-    if (n->out[0] && n->out[0]->shape.rank == 4 && !is_image(n->out[0]) &&
+    const DltTensor *y = n->out[0];
+    if (y && y->shape.rank == 4 && (!is_image(y) || y->view_of) &&
         n->kind != DLT_OP_conv_bwd_filter)
         return false;
     for (int k = 0; k < DLT_MAX_IN; k++) {

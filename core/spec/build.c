@@ -99,7 +99,8 @@ static void add_metrics(const DltSpec *spec, DltModelGraph *m)
     for (int i = 0; i < spec->n_metric; i++)
         total += spec->metric[i]->n_acc(n_out);
     DltShape all = dlt_shape1(total);
-    g->metrics = dlt_graph_tensor(g, "metrics", &all, DLT_F64, DLT_STATE);
+    g->metrics = dlt_graph_tensor(g, "state/metrics", &all, DLT_F64, DLT_STATE);
+    g->metrics->saved = m->build->training; /* a resumed run goes on in the middle of a row */
     m->metric_acc = DLT_NEW_ARRAY(g->arena, spec->n_metric + 1, DltTensor *);
     int64_t at = 0;
     for (int i = 0; i < spec->n_metric; i++) {
@@ -129,6 +130,7 @@ DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModel
     m->build = DLT_NEW(spec->arena, DltBuild);
     dlt_build_init(m->build, m->graph, err);
     m->build->training = o->training;
+    m->build->vocab = spec->data.source[DLT_TRAIN].ds.vocab;
     m->build->seed = spec->seed;
     add_fetch(spec, o, m);
     DLT_TRY(dlt_walk_model(spec, m, err));

@@ -26,6 +26,8 @@ extern const DltKernel *const dlt_fast_matmul[],
                                                                     *const dlt_fast_binary[],
                                                                         *const dlt_fast_bias_bwd[];
 
+extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
+
 /* y = act(x), and y = x * act'(saved): what matmul and convolution epilogues need, in place or not. */
 typedef struct DltFlat {
     DltUnary fn;

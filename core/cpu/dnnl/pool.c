@@ -70,6 +70,89 @@ static inline __attribute__((always_inline)) void max_pixel(const Pool *k, int64
     }
 }
 
+/* True when windows touch neither each other nor the padding: every input pixel belongs to one window or none. */
+static bool is_tiled(const Pool *k)
+{
+    const DltPool *a = k->a;
+    return a->kernel[0] == a->stride[0] && a->kernel[1] == a->stride[1] && a->kernel[0] <= 3 &&
+           a->kernel[1] <= 3 && a->pad[0] + a->pad[1] + a->pad[2] + a->pad[3] == 0 &&
+           k->p * a->stride[0] <= k->h && k->q * a->stride[1] <= k->w;
+}
+
+/* Eight channels; comparisons give masks of the same width. */
+typedef float V8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t I8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint8_t B8 __attribute__((vector_size(8), aligned(1), may_alias));
+
+/* One output pixel of a tiled max pool, eight channels: the first maximum wins, NaN wins and stays. */
+static inline __attribute__((always_inline)) void tile_fwd(const Pool *k, const float *x, float *y,
+                                                           uint8_t *index)
+{
+    int64_t step = k->w * k->blk;
+    V8 best = *(const V8 *)x;
+    I8 at = {0};
+    for (int r = 0; r < k->a->kernel[0]; r++)
+        for (int s = 0; s < k->a->kernel[1]; s++) {
+            V8 v = *(const V8 *)(x + r * step + s * k->blk);
+            I8 take = (v > best) | ((v != v) & (best == best));
+            I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
+            best = (V8)(((I8)v & take) | ((I8)best & ~take));
+            at = (here & take) | (at & ~take);
+        }
+    if (k->a->ep_relu) {
+        I8 live = ~(best <= 0.0f);
+        best = (V8)((I8)best & live);
+        at = (at & live) | (255 & ~live);
+    }
+    *(V8 *)y = best;
+    if (index) *(B8 *)index = __builtin_convertvector(at, B8);
+}
+
+static inline __attribute__((always_inline)) void tile_bwd(const Pool *k, const float *dy,
+                                                           const uint8_t *index, float *dx)
+{
+    int64_t step = k->w * k->blk;
+    I8 at = __builtin_convertvector(*(const B8 *)index, I8), d = *(const I8 *)dy;
+    for (int r = 0; r < k->a->kernel[0]; r++)
+        for (int s = 0; s < k->a->kernel[1]; s++) {
+            I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
+            *(I8 *)(dx + r * step + s * k->blk) = d & (at == here);
+        }
+}
+
+DLT_CLONES static void tiled_fwd(void *ctx, int64_t begin, int64_t end)
+{
+    const Pool *k = ctx;
+    for (int64_t row = begin * k->p; row < end * k->p; row++)
+        for (int64_t j = 0; j < k->q; j++)
+            for (int64_t c = 0; c < k->blk; c += 8) {
+                int64_t o = (row * k->q + j) * k->blk + c;
+                int64_t i = ((row / k->p * k->h + row % k->p * k->a->stride[0]) * k->w +
+                             j * k->a->stride[1]) *
+                                k->blk +
+                            c;
+                tile_fwd(k, k->x + i, k->y + o, k->index ? k->index + o : NULL);
+            }
+}
+
+DLT_CLONES static void tiled_bwd(void *ctx, int64_t begin, int64_t end)
+{
+    const Pool *k = ctx;
+    bool covered = k->p * k->a->stride[0] == k->h && k->q * k->a->stride[1] == k->w;
+    int64_t plane = k->h * k->w * k->blk;
+    if (!covered) memset(k->y + begin * plane, 0, (size_t)((end - begin) * plane) * sizeof *k->y);
+    for (int64_t row = begin * k->p; row < end * k->p; row++)
+        for (int64_t j = 0; j < k->q; j++)
+            for (int64_t c = 0; c < k->blk; c += 8) {
+                int64_t o = (row * k->q + j) * k->blk + c;
+                int64_t i = ((row / k->p * k->h + row % k->p * k->a->stride[0]) * k->w +
+                             j * k->a->stride[1]) *
+                                k->blk +
+                            c;
+                tile_bwd(k, k->x + o, k->index + o, k->y + i);
+            }
+}
+
 /* Task: planes [begin, end) of N * C / blk. */
 DLT_CLONES static void max_fwd(void *ctx, int64_t begin, int64_t end)
 {
@@ -184,7 +267,11 @@ static DltStatus fwd(const DltCall *c, DltErr *err)
     (void)err;
     Pool k = describe(c, c->node->in[0], c->node->out[0]);
     k.index = c->out[1];
-    dlt_pool_for(c->stream, planes(&k, c->node->in[0]), 4, k.a->max ? max_fwd : avg_fwd, &k);
+    dlt_pool_for(c->stream, planes(&k, c->node->in[0]), 4,
+                 !k.a->max      ? avg_fwd
+                 : is_tiled(&k) ? tiled_fwd
+                                : max_fwd,
+                 &k);
     return DLT_OK;
 }
 
@@ -193,7 +280,11 @@ static DltStatus bwd(const DltCall *c, DltErr *err)
     (void)err;
     Pool k = describe(c, c->node->out[0], c->node->in[0]);
     k.index = c->in[1];
-    dlt_pool_for(c->stream, planes(&k, c->node->out[0]), 4, k.a->max ? max_bwd : avg_bwd, &k);
+    dlt_pool_for(c->stream, planes(&k, c->node->out[0]), 4,
+                 !k.a->max      ? avg_bwd
+                 : is_tiled(&k) ? tiled_bwd
+                                : max_bwd,
+                 &k);
     return DLT_OK;
 }
 
