@@ -35,8 +35,8 @@ T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
-.PHONY: build-objs all test check-gpu lint fmt clean install asan ubsan tsan faults mean fuzz \
- fuzzers help tests
+.PHONY: build-objs all test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
+ faults mean fuzz fuzzers help tests
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
 	@for f in $^; do ln -sfn $$f $$(basename $$f); done
@@ -81,6 +81,30 @@ $B/cuda/kernels/%.o: cuda/kernels/%.cu
 	 $(if $(DEV),-Werror all-warnings) -MMD -MP -c -o $@ $<
 $B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
 	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -ldl -lpthread -lrt
+
+# the CUDA backend on a machine without a GPU: kernels as host C++ over an emulated runtime
+EMU_C := $(filter-out cuda/lt.c cuda/dnn.c cuda/dnn_graph.c cuda/lib.c,$(CUDA_C))
+EMU_O := $(EMU_C:%.c=$B/emulate/%.o) $(CUDA_CU:%.cu=$B/emulate/%.o) \
+ $(patsubst tests/%,$B/%.o,$(basename $(wildcard tests/emulate/*.c*)))
+EMU_FLAGS = $(OPT) $(SAN) -fno-strict-aliasing -fPIC -pthread -Itests/emulate -Icore -I. -MMD -MP -c -o $@ $<
+EMU_CXX = $(CXX) -x c++ -std=c++17 -Wall -Wextra -Wno-unknown-pragmas -Wno-unused -Wno-maybe-uninitialized $(EMU_FLAGS)
+$B/emulate/cuda/%.o: cuda/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra $(EMU_FLAGS)
+$B/emulate/%.o: tests/emulate/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra $(EMU_FLAGS)
+$B/emulate/%.o: tests/emulate/%.cc
+	@mkdir -p $(@D)
+	$(EMU_CXX)
+$B/emulate/%.o: %.cu
+	@mkdir -p $(@D)
+	$(EMU_CXX)
+$B/emulate/dltrain-cuda.so: $(EMU_O)
+	$(CXX) $(LDFLAGS) -shared -o $@ $^
+check-emulated: $B/emulate/dltrain-cuda.so $B/tests/parity/test_parity
+	@ln -f $B/tests/parity/test_parity $B/emulate/test_parity
+	$B/emulate/test_parity --backend cuda
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
 	@mkdir -p $(@D)

@@ -88,7 +88,7 @@ template <int K, int V, typename L, typename D>
 __global__ void channel_k(ChannelPlan p, float *part, unsigned *ticket, L load, D done)
 {
     begin();
-    extern __shared__ float shared[];
+    DLT_DYNAMIC_SHARED(float, shared);
     int64_t channels = p.channels;
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     bool inside = c < channels;

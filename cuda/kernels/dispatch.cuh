@@ -158,6 +158,11 @@ static inline Out output(const DltCall *c, int i)
     return Out{c->out[i], c->node->out[i] ? (int)c->node->out[i]->dtype : (int)DLT_F32};
 }
 
+/* The shared memory a launch asked for, as `type *name`; tests/emulate has its own. */
+#ifndef DLT_DYNAMIC_SHARED
+#define DLT_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
 /* Every kernel begins with this. On Hopper and later a kernel may start while the one before it
  * drains (programmatic dependent launch); begin() lets the next one start as early and then waits
  * until everything enqueued before is finished and visible. Elsewhere it is nothing. */

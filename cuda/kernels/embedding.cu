@@ -26,7 +26,7 @@ template <typename T>
 __global__ void lookup_grad_k(const T *dy, const int32_t *ids, Out dw, int64_t n, int64_t d)
 {
     begin();
-    extern __shared__ float sum[];
+    DLT_DYNAMIC_SHARED(float, sum);
     __shared__ unsigned hit[BLOCK / WARP];
     int32_t v = (int32_t)blockIdx.x;
     for (int64_t e = threadIdx.x; e < d; e += BLOCK)

@@ -31,9 +31,11 @@ extern "C" cudaError_t dlt_cuda_fill(cudaStream_t stream, void *dst, int64_t n, 
     bool integer = !dlt_dtype_is_float(dtype);
     int64_t blocks = ceil_div(n, BLOCK * 4);
     if (n == 0) return cudaSuccess;
-    fill_k<<<(unsigned)(blocks < 4096 ? blocks : 4096), BLOCK, 0, stream>>>(Out{dst, (int)dtype}, n,
-                                                                            seed, integer);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(blocks < 4096 ? blocks : 4096));
+    config.blockDim = dim3(BLOCK);
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, fill_k, Out{dst, (int)dtype}, n, seed, integer);
 }
 
 extern "C" cudaError_t dlt_cuda_probe(void)

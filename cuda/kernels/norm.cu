@@ -18,26 +18,23 @@ __global__ void norm_k(const T *x, const T *res, In w, In b, T *sum, T *y, Out m
     using R = Row<W>;
     int64_t r = R::index();
     if (r >= rows) return;
-    const T *v = x + r * n;
+    auto value = [=](int64_t i) {
+        return to_float(x[r * n + i]) + (res ? to_float(res[r * n + i]) : 0.0f);
+    };
     float s = 0, q = 0;
     for (int64_t i = R::lane(); i < n; i += W) {
-        float a = to_float(v[i]);
-        if (res) {
-            T t = from_float<T>(a + to_float(res[r * n + i]));
-            sum[r * n + i] = t;
-            a = to_float(t);
-        }
-        s += a;
+        float v = value(i);
+        if (res) sum[r * n + i] = from_float<T>(v);
+        s += v;
     }
-    if (res) v = sum + r * n; /* each thread reads back what it wrote */
     float m = CENTER ? R::sum(s) / (float)n : 0.0f;
     for (int64_t i = R::lane(); i < n; i += W) {
-        float d = to_float(v[i]) - m;
+        float d = value(i) - m;
         q += d * d;
     }
     float k = 1.0f / sqrtf(R::sum(q) / (float)n + eps);
     for (int64_t i = R::lane(); i < n; i += W) {
-        float o = (to_float(v[i]) - m) * k * (w.p ? w[i] : 1.0f);
+        float o = (value(i) - m) * k * (w.p ? w[i] : 1.0f);
         y[r * n + i] = from_float<T>(CENTER && b.p ? o + b[i] : o);
     }
     if (R::lane() != 0) return;

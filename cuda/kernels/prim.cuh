@@ -15,12 +15,16 @@ template <typename T> struct alignas(16) Pack {
 };
 template <typename T> __device__ __forceinline__ Pack<T> load_pack(const T *p)
 {
+    Pack<T> v;
     uint4 raw = *reinterpret_cast<const uint4 *>(p);
-    return *reinterpret_cast<Pack<T> *>(&raw);
+    memcpy(&v, &raw, sizeof raw);
+    return v;
 }
 template <typename T> __device__ __forceinline__ void store_pack(T *p, const Pack<T> &v)
 {
-    *reinterpret_cast<uint4 *>(p) = *reinterpret_cast<const uint4 *>(&v);
+    uint4 raw;
+    memcpy(&raw, &v, sizeof raw);
+    *reinterpret_cast<uint4 *>(p) = raw;
 }
 /* V neighbours as floats: one element, or a pack. */
 template <typename T, int V> __device__ __forceinline__ void load_v(const T *p, float v[V])
