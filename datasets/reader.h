@@ -48,7 +48,6 @@ int64_t dlt_y_count(const DltDataset *ds);
 
 /* Checks of bytes as a file of that format, in process and without global state: everything that
  * open and load would check, then every sample is read. `y` (n_y 0: none) is the labels file. */
-DltStatus dlt_gz_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
 DltStatus dlt_idx_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
                         DltErr *err) DLT_CHECKED;
 DltStatus dlt_cifar10_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
