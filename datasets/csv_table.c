@@ -30,23 +30,24 @@ static DltStatus cell_error(const Walk *w, const DltCsvColumn *c, DltErr *err, c
                         (long long)w->scan.row_line, (long long)w->row, c->name, text);
 }
 
-/* In a column of categories only the empty cell is missing: NA may be a country. */
-static bool is_missing(const DltCsvColumn *c, DltCell cell)
+static bool is_missing(DltCell cell)
 {
     double v;
-    if (c->dict != NULL) return cell.n == 0;
     return dlt_cell_number(cell, &v) == DLT_CELL_MISSING;
 }
 
+/* In a feature of categories only the empty cell is missing: NA may be a country. */
 static bool is_dropped(const Walk *w)
 {
     const DltCsvTable *t = w->t;
     bool any = false;
     if (t->opts->missing != DLT_MISSING_DROP) return false;
-    for (int64_t i = 0; i < t->n_feature; i++)
-        any |= is_missing(&t->feature[i], w->cell[t->feature[i].source]);
+    for (int64_t i = 0; i < t->n_feature; i++) {
+        DltCell cell = w->cell[t->feature[i].source];
+        any |= t->feature[i].dict != NULL ? cell.n == 0 : is_missing(cell);
+    }
     for (int64_t i = 0; i < t->n_target; i++)
-        any |= is_missing(&t->target[i], w->cell[t->target[i].source]);
+        any |= is_missing(w->cell[t->target[i].source]);
     return any;
 }
 
