@@ -48,8 +48,8 @@ static DltStatus check_complete(DltArena *arena, const DltLabels *l, int32_t lo,
     return dlt_blob_err(l->b, err,
                         "labels run from %d to %d but not every class occurs (%lld does not): they "
                         "must be 0..C-1; renumber them, use a CSV with class names, or state "
-                        "`classes: %d` if this is meant",
-                        (int)lo, (int)hi, (long long)missing, (int)hi + 1);
+                        "`classes: %lld` if this is meant",
+                        (int)lo, (int)hi, (long long)missing, (long long)hi + 1);
 }
 
 DltStatus dlt_labels_classes(DltArena *arena, const DltLabels *l, const DltDataset *like,
