@@ -117,12 +117,18 @@ static bool read_float(const Site *s, const DltYaml *value, double *v)
 
 static bool set_int(const Site *s, const DltYaml *value, void *member)
 {
-    return read_int(s, value, member);
+    int64_t v;
+    if (!read_int(s, value, &v)) return false;
+    *(int64_t *)member = v;
+    return true;
 }
 
 static bool set_float(const Site *s, const DltYaml *value, void *member)
 {
-    return read_float(s, value, member);
+    double v;
+    if (!read_float(s, value, &v)) return false;
+    *(double *)member = v;
+    return true;
 }
 
 static bool set_enum(const Site *s, const DltYaml *value, void *member)
@@ -167,19 +173,19 @@ static bool expect_count(const Site *s, const DltYaml *value, int n, int max)
 
 static bool set_dims(const Site *s, const DltYaml *value, void *member)
 {
-    DltDims *dims = member;
+    DltDims dims = {.n = 0};
     const DltYaml *const *items;
-    dims->n = list_of(&value, &items);
-    if (!expect_count(s, value, dims->n, DLT_MAX_RANK)) return false;
+    int n = list_of(&value, &items);
+    if (!expect_count(s, value, n, DLT_MAX_RANK)) return false;
     bool ok = true;
-    for (int i = 0; i < dims->n; i++)
-        ok = read_int(s, items[i], &dims->v[i]) && ok;
+    for (; dims.n < n; dims.n++)
+        ok = read_int(s, items[dims.n], &dims.v[dims.n]) && ok;
+    if (ok) *(DltDims *)member = dims;
     return ok;
 }
 
 static bool set_floats(const Site *s, const DltYaml *value, void *member)
 {
-    DltFloats *floats = member;
     const DltYaml *const *items;
     int n = list_of(&value, &items);
     if (!expect_count(s, value, n, DLT_MAX_FLOATS)) return false;
@@ -187,7 +193,7 @@ static bool set_floats(const Site *s, const DltYaml *value, void *member)
     bool ok = true;
     for (int i = 0; i < n; i++)
         ok = read_float(s, items[i], &v[i]) && ok;
-    *floats = (DltFloats){.n = n, .v = v};
+    if (ok) *(DltFloats *)member = (DltFloats){.n = n, .v = v};
     return ok;
 }
 
@@ -222,33 +228,41 @@ static bool set_strs(const Site *s, const DltYaml *value, void *member)
         ok = expect_scalar(s, value->item[i]) && ok;
         words[i] = value->item[i]->text;
     }
-    *strs = (DltStrs){.n = value->n, .v = words};
+    if (ok) *strs = (DltStrs){.n = value->n, .v = words};
     return ok;
 }
 
 static bool set_span(const Site *s, const DltYaml *value, void *member)
 {
-    DltSpan *span = member;
-    if (!expect_scalar(s, value)) return false;
-    if (dlt_parse_span(value->text, span)) return in_range(s, value, span->n);
+    DltSpan span;
     double number;
-    bool bare = dlt_parse_float(value->text, &number);
-    return complain(s, value->at,
-                    "'%s' %s; write a number and one of: steps, epochs, tokens, samples (the "
-                    "counted ones whole), s, min, h, d, %%",
-                    value->text, bare ? "has no unit" : "is no duration");
+    if (!expect_scalar(s, value)) return false;
+    if (!dlt_parse_span(value->text, &span)) {
+        bool bare = dlt_parse_float(value->text, &number);
+        return complain(s, value->at,
+                        "'%s' %s; write a number and one of: steps, epochs, tokens, samples (the "
+                        "counted ones whole), s, min, h, d, %%",
+                        value->text, bare ? "has no unit" : "is no duration");
+    }
+    if (!in_range(s, value, span.n)) return false;
+    *(DltSpan *)member = span;
+    return true;
 }
 
 static bool set_size(const Site *s, const DltYaml *value, void *member)
 {
-    int64_t *bytes = member;
-    if (!expect_scalar(s, value)) return false;
-    if (dlt_parse_size(value->text, bytes)) return in_range(s, value, (double)*bytes);
+    int64_t bytes;
     double number;
-    bool bare = dlt_parse_float(value->text, &number);
-    return complain(s, value->at,
-                    "'%s' %s; write a number and one of: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
-                    value->text, bare ? "has no unit" : "is no size in whole bytes");
+    if (!expect_scalar(s, value)) return false;
+    if (!dlt_parse_size(value->text, &bytes)) {
+        bool bare = dlt_parse_float(value->text, &number);
+        return complain(s, value->at,
+                        "'%s' %s; write a number and one of: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+                        value->text, bare ? "has no unit" : "is no size in whole bytes");
+    }
+    if (!in_range(s, value, (double)bytes)) return false;
+    *(int64_t *)member = bytes;
+    return true;
 }
 
 static bool set_tree(const Site *s, const DltYaml *value, void *member)
@@ -258,6 +272,7 @@ static bool set_tree(const Site *s, const DltYaml *value, void *member)
     return true;
 }
 
+/* A setter writes the member when it returns true, and reports and leaves it when false. */
 static bool (*const setters[])(const Site *s, const DltYaml *value, void *member) = {
     [DLT_T_BOOL] = set_bool,     [DLT_T_INT] = set_int,   [DLT_T_FLOAT] = set_float,
     [DLT_T_ENUM] = set_enum,     [DLT_T_STR] = set_str,   [DLT_T_DIMS] = set_dims,
@@ -278,14 +293,40 @@ typedef struct Reading {
     bool failed;
 } Reading;
 
-static void set_field(Reading *r, int i, const DltYaml *value)
+/* False when the value was refused. */
+static bool set_member(Reading *r, int i, const DltYaml *value)
 {
     const DltField *field = &r->fields[i];
     Site site = {.arena = r->arena, .field = field, .owner = r->name, .err = r->err};
-    if (!setters[field->type](&site, value, r->v + field->offset)) r->failed = true;
+    return setters[field->type](&site, value, r->v + field->offset);
+}
+
+/* The default goes the way of a written value, so that it cannot escape the checks. */
+static void set_default(Reading *r, int i)
+{
+    const DltField *field = &r->fields[i];
+    DltMark origin = {.file = "<default>", .line = 1, .col = 1, .text = field->def};
+    DltYaml *value = NULL;
+    bool is_tree = (field->def[0] == '[' || field->def[0] == '{') && field->type != DLT_T_STR;
+    if (is_tree) {
+        DltStatus status = dlt_yaml_parse_at(r->arena, origin, field->def, &value, NULL);
+        DLT_BUG_ON(status != DLT_OK);
+    } else {
+        value = dlt_yaml_scalar(r->arena, field->def, origin);
+        value->quoted = true;
+    }
+    DLT_BUG_ON(!set_member(r, i, value)); /* a table row whose default breaks its own rules */
+}
+
+/* After a refused value the member has its default, so that later checks meet a sane one. */
+static void set_field(Reading *r, int i, const DltYaml *value)
+{
+    r->set[i] = true;
     r->mark[i] = value->at.file != NULL ? value->at : r->at;
     if (r->mark[i].file == NULL) r->mark[i].file = ""; /* a value made by code */
-    r->set[i] = true;
+    if (set_member(r, i, value)) return;
+    r->failed = true;
+    if (r->fields[i].def != NULL) set_default(r, i);
 }
 
 static int find_field(const DltField *fields, const char *key)
@@ -340,35 +381,15 @@ static void read_main(Reading *r, const DltYaml *value)
            glued ? "; is there a blank after the colon?" : "");
 }
 
-/* The default goes the way of a written value, so that it cannot escape the checks. */
-static void set_default(Reading *r, int i)
-{
-    static const char default_file[] = "<default>";
-    const DltField *field = &r->fields[i];
-    DltMark origin = {.file = default_file, .line = 1, .col = 1, .text = field->def};
-    DltYaml *value = NULL;
-    bool is_tree = (field->def[0] == '[' || field->def[0] == '{') && field->type != DLT_T_STR;
-    if (is_tree) {
-        DltStatus status = dlt_yaml_parse_at(r->arena, origin, field->def, &value, NULL);
-        DLT_BUG_ON(status != DLT_OK);
-    } else {
-        value = dlt_yaml_scalar(r->arena, field->def, origin);
-        value->quoted = true;
-    }
-    bool failed_before = r->failed;
-    r->failed = false;
-    set_field(r, i, value);
-    DLT_BUG_ON(r->failed); /* a table row whose default breaks its own rules */
-    r->failed = failed_before;
-    r->mark[i] = (DltMark){.file = default_file};
-}
-
 static void finish_fields(Reading *r)
 {
     for (int i = 0; r->fields[i].key != NULL; i++) {
         const DltField *field = &r->fields[i];
         if (r->set[i]) continue;
-        if (field->def != NULL) set_default(r, i);
+        if (field->def != NULL) {
+            set_default(r, i);
+            r->mark[i] = (DltMark){.file = "<default>"};
+        }
         if (!field->required) continue;
         char expected[DLT_EXPECTS_TEXT];
         refuse(r, r->at, "'%s' is required (%s)", field->key, dlt_field_expects(field, expected));

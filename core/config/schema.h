@@ -107,7 +107,8 @@ typedef struct DltOpts {
 
 /* Reads `value` (a map; or a scalar/list when row 0 is the main argument; or NULL for all defaults)
  * into a fresh zeroed struct of `size` bytes. Accumulates every error (unknown key with the nearest
- * name, wrong type, range, required) and returns CONFIG when there was any. */
+ * name, wrong type, range, required) and returns CONFIG when there was any; a member whose value was
+ * refused then has its default. */
 DltStatus dlt_schema_read(DltArena *arena, const DltField *fields, size_t size,
                           const DltYaml *value, const char *name, DltMark at, DltOpts *out,
                           DltErr *err) DLT_CHECKED;

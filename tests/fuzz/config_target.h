@@ -1,6 +1,6 @@
 /* What both the fuzzer and the corpus test do with one input: a config, and behind the first NUL an
  * override. Whatever the bytes, reading ends with a tree or with reports; a tree that was read is
- * written and read back as it is. */
+ * written and read back as it is, and a whole run's model is built. */
 #ifndef CONFIG_TARGET_H
 #define CONFIG_TARGET_H
 
@@ -32,6 +32,11 @@ static inline void config_target_spec(DltArena *arena, const char *text, const c
     int n_override = override != NULL;
     DltStatus status = dlt_spec_read_text(arena, "fuzz.yaml", text, "/nonexistent", n_override,
                                           n_override ? &override : NULL, &spec, &err);
+    DLT_BUG_ON(status != DLT_OK && dlt_err_status(&err) == DLT_OK);
+    if (status != DLT_OK) return;
+    DltModelGraph *model = NULL;
+    DltModelOptions options = {.training = true, .split = DLT_TRAIN, .batch = 2};
+    status = dlt_spec_build(spec, &options, &model, &err);
     DLT_BUG_ON(status != DLT_OK && dlt_err_status(&err) == DLT_OK);
 }
 

@@ -318,6 +318,24 @@ static void defaults_go_through_the_same_parser(void **state)
         "metrics: [loss, top1]\nspan: 5 epochs\nmemory: 2 GiB");
 }
 
+/* Whoever reads on after an error, to report more, meets defaults and no half-read values. */
+static void refused_values_leave_the_default(void **state)
+{
+    static const char text[] =
+        "{count: 0, flag: no, rate: 11, pad: x, name: [], kernel: [1, 0], betas: [0, x], "
+        "metrics: [a, {b: c}], span: 1, memory: 1 B}";
+    DltOpts o;
+    assert_int_equal(read_text(*state, all_fields, text, &o), DLT_E_CONFIG);
+    assert_int_equal(((Help *)*state)->err.n, 10);
+    const All *v = o.v;
+    assert_true(v->count == 0 && v->flag && v->rate == 1e-3 && v->pad == 5);
+    assert_true(v->kernel.n == 2 && v->kernel.v[0] == 3 && v->betas.n == 2 && v->betas.v[0] == 0.9);
+    assert_int_equal(v->metrics.n, 2);
+    assert_string_equal(v->metrics.v[1], "top1");
+    assert_true(v->span.unit == DLT_U_EPOCHS && v->memory == (int64_t)2 << 30);
+    assert_string_equal(v->name, "");
+}
+
 /* Reading what was resolved gives the same again. */
 static void resolved_configs_are_fixed_points(void **state)
 {
@@ -394,6 +412,7 @@ int main(void)
         HELP_TEST(each_type_is_checked),
         HELP_TEST(values_arrive_in_their_members),
         HELP_TEST(defaults_go_through_the_same_parser),
+        HELP_TEST(refused_values_leave_the_default),
         HELP_TEST(resolved_configs_are_fixed_points),
         HELP_TEST(all_errors_come_at_once),
         HELP_TEST(main_arguments),
