@@ -108,6 +108,7 @@ typedef struct CaseList {
 #define CASE_LIST(family)                                                                          \
     const CaseList case_##family = {#family, rows, (int)(sizeof rows / sizeof rows[0])}
 extern const CaseList *const case_lists[]; /* NULL-terminated; tests/cases/lists.c */
+extern const CaseList case_large;          /* not among them: for times and for many threads */
 
 /* A row as a graph: the node (first of the graph) and the nodes of its gradient rule. Tensors have
  * the same ids whatever `low` is. */
@@ -140,6 +141,15 @@ void case_run(DltDevice *dev, const DltKernel *k, const DltNode *n, void *const 
               void *const out[]);
 /* The specification of an op on the CPU: the last plain kernel of its list. NULL for views. */
 const DltKernel *case_plain_kernel(DltDevice *dev, const DltNode *n);
+/* One op on the caller's memory through its plain kernel: in[i].at NULL leaves the input out; out[i]
+ * must be there for each output that the shape rule makes. The launch's status; err as there. */
+typedef struct CaseOperand {
+    DltDtype dtype;
+    DltShape shape;
+    void *at;
+} CaseOperand;
+DltStatus case_op(DltDevice *dev, DltOpKind kind, const void *attr, const CaseOperand *in, int n_in,
+                  void *const out[DLT_MAX_OUT], DltErr *err);
 /* A CPU device without plug-in. Aborts when it does not open. */
 DltDevice *case_cpu_device(DltArena *arena, int n_thread);
 

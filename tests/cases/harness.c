@@ -315,6 +315,32 @@ const DltKernel *case_plain_kernel(DltDevice *dev, const DltNode *n)
     return plain;
 }
 
+DltStatus case_op(DltDevice *dev, DltOpKind kind, const void *attr, const CaseOperand *in, int n_in,
+                  void *const out[DLT_MAX_OUT], DltErr *err)
+{
+    DltBuild b;
+    DltTensor *tensors[DLT_MAX_IN] = {NULL};
+    void *at[DLT_MAX_IN] = {NULL};
+    DltPrep p = {.arena = dlt_arena_new()};
+    dlt_build_init(&b, dlt_graph_new(p.arena), err);
+    for (int i = 0; i < n_in; i++) {
+        at[i] = in[i].at;
+        if (at[i] == NULL) continue;
+        tensors[i] = dlt_graph_tensor(b.graph, "operand", &in[i].shape, in[i].dtype, DLT_INPUT);
+    }
+    DltNode *n = dlt_build_node(&b, kind, attr, tensors, n_in);
+    if (n == NULL) give_up(dlt_ops[kind]->name, err);
+    const DltKernel *k = case_plain_kernel(dev, n);
+    DltStatus status = k->prepare != NULL ? k->prepare(n, dev, &p, err) : DLT_OK;
+    if (status != DLT_OK) give_up(k->name, err);
+    void *work = dlt_sys_alloc(p.work_bytes);
+    DltCall call = {n, at, out, work, p.state, dlt_backend_cpu.stream(dev, 0)};
+    status = k->launch(&call, err);
+    dlt_sys_free(work);
+    dlt_arena_free(p.arena);
+    return status;
+}
+
 DltDevice *case_cpu_device(DltArena *arena, int n_thread)
 {
     DltErr err;
