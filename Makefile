@@ -35,7 +35,7 @@ T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
-.PHONY: build-objs all test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
+.PHONY: build-objs all bench test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
  faults mean fuzz fuzzers help tests
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
@@ -111,13 +111,19 @@ $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt64.a -lcmocka $(LIBS)
 # with the backends and the floors that plug-ins stand on; plug-ins are looked for beside the program
 UNDER_PLUGINS := $(filter $(addprefix $B/core/,base/% graph/% ops/% cpu/%),$(OBJ))
-$B/tests/parity/%: $B/tests/parity/%.o $(CASES) $B/cmd/backends.o $(UNDER_PLUGINS)
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LIBS)
-	@ln -sfn ../../dltrain-dnnl.so ../../dltrain-cuda.so $(@D)/
+UNDER_PLUGINS += $(CASES) $B/cmd/backends.o
+LINK_PLUGGED = $(CC) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LIBS) && \
+ ln -sfn ../../dltrain-dnnl.so ../../dltrain-cuda.so $(@D)/
+$B/tests/parity/%: $B/tests/parity/%.o $(UNDER_PLUGINS)
+	$(LINK_PLUGGED)
+$B/tests/bench/%: $B/tests/bench/%.o $(UNDER_PLUGINS)
+	$(LINK_PLUGGED)
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a
 tests: $(T_UNIT) $(T_F64)
+bench: all $B/tests/bench/bench_ops
+	$B/tests/bench/bench_ops
 test: all tests
 	@./tests/run.sh $B $(T_UNIT) $(T_F64)
 check-gpu: all tests
@@ -149,7 +155,7 @@ install: all
 clean:
 	rm -rf build dltrain dltrain-*.so
 help:
-	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test check-gpu lint fmt asan tsan faults mean fuzz install clean'
+	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test bench check-gpu lint fmt asan tsan faults mean fuzz install clean'
 	@echo 'variables: CC OPT SAN DEV=1 (warnings are errors) CUDA_BUILD=0 GENCODE PREFIX'
 
 -include $(shell find $B -name '*.d' 2>/dev/null)

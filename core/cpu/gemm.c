@@ -30,14 +30,14 @@ void dlt_pack_strided(const DltPanel *p, int64_t row, int64_t n_row, int64_t k, 
 
 void dlt_tile_portable(int64_t kc, const DltReal *a, const DltReal *b, DltReal *out)
 {
-    DltReal sum[MR][NR] = {{0}};
-    for (int64_t k = 0; k < kc; k++) {
-        for (int i = 0; i < MR; i++) {
+    for (int i = 0; i < MR; i++) {
+        DltReal sum[NR] = {0};
+        for (int64_t k = 0; k < kc; k++) {
             for (int j = 0; j < NR; j++)
-                sum[i][j] += a[k * MR + i] * b[k * NR + j];
+                sum[j] += a[k * MR + i] * b[k * NR + j];
         }
+        memcpy(out + i * NR, sum, sizeof sum);
     }
-    memcpy(out, sum, sizeof sum);
 }
 
 /* total[MC][NC] += the product of the packed blocks, for n_row x n_col of it. */
