@@ -12,7 +12,7 @@ typedef struct Norm {
     const DltNorm *attr;
     const DltReal *dy, *x, *w, *b, *mean, *rstd, *res, *y_saved;
     DltReal *y, *dx, *dw, *db, *dres, *run_mean, *run_var, *mean_out, *rstd_out;
-    double *sums; /* backward: [2][C], sum dy and sum dy xhat over all rows */
+    DltReal *scale, *mean_dy, *slope; /* backward: [C] each, in the workspace */
 } Norm;
 
 /* Calls row(n, index of its first element, elements, channel) for each run of channels [begin, end)
@@ -82,17 +82,29 @@ static void statistics_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+/* y = (x - mean) rstd w + b (+ res) (relu) for one channel's inner elements, or one row of channels */
 static void normalise_row(const Norm *n, int64_t at, int64_t count, int64_t channel)
 {
-    int64_t step = n->s.inner == 1 ? 1 : 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t c = channel + i * step;
-        DltReal y = (n->x[at + i] - n->mean[c]) * n->rstd[c];
-        if (n->w != NULL) y *= n->w[c];
-        if (n->b != NULL) y += n->b[c];
-        if (n->res != NULL) y += n->res[at + i];
-        n->y[at + i] = n->attr->relu && y < 0 ? 0 : y;
+    const DltReal *x = n->x + at, *mean = n->mean + channel, *rstd = n->rstd + channel;
+    const DltReal *w = n->w != NULL ? n->w + channel : NULL,
+                  *b = n->b != NULL ? n->b + channel : NULL;
+    DltReal *y = n->y + at;
+    if (n->s.inner == 1) {
+        for (int64_t i = 0; i < count; i++)
+            y[i] = (x[i] - mean[i]) * rstd[i];
+        for (int64_t i = 0; i < count && w != NULL; i++)
+            y[i] *= w[i];
+        for (int64_t i = 0; i < count && b != NULL; i++)
+            y[i] += b[i];
+    } else {
+        DltReal m = *mean, scale = w != NULL ? *rstd * *w : *rstd, shift = b != NULL ? *b : 0;
+        for (int64_t i = 0; i < count; i++)
+            y[i] = (x[i] - m) * scale + shift;
     }
+    for (int64_t i = 0; i < count && n->res != NULL; i++)
+        y[i] += n->res[at + i];
+    for (int64_t i = 0; i < count && n->attr->relu; i++)
+        y[i] = y[i] < 0 ? 0 : y[i];
 }
 
 static void normalise_task(void *ctx, int64_t begin, int64_t end)
@@ -143,46 +155,81 @@ static DltReal masked(const Norm *n, int64_t at)
     return n->y_saved != NULL && !(n->y_saved[at] > 0) ? 0 : n->dy[at];
 }
 
-/* sum[c] += dy, sum[CHANNELS + c] += dy (x - mean) */
+/* *dy += sum g, *dy_x += sum g x over one channel's run, g = 0 where y is not positive */
+static void add_masked(const Norm *n, int64_t at, int64_t count, double *dy, double *dy_x)
+{
+    const DltReal *g = n->dy + at, *x = n->x + at, *y = n->y_saved + at;
+    double lane[8] = {0}, lane_x[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        for (int k = 0; k < 8; k++) {
+            double kept = y[i + k] > 0 ? (double)g[i + k] : 0;
+            lane[k] += kept;
+            lane_x[k] += kept * (double)x[i + k];
+        }
+    }
+    for (int k = 0; i + k < count; k++) {
+        double kept = y[i + k] > 0 ? (double)g[i + k] : 0;
+        lane[k] += kept;
+        lane_x[k] += kept * (double)x[i + k];
+    }
+    *dy += dlt_lanes_total(lane);
+    *dy_x += dlt_lanes_total(lane_x);
+}
+
+/* sum[c] += g, sum[CHANNELS + c] += g x */
 static void add_gradients_row(const Norm *n, int64_t at, int64_t count, int64_t channel,
                               double *sum)
 {
-    int64_t step = n->s.inner == 1 ? 1 : 0;
-    for (int64_t i = 0; i < count; i++) {
-        double g = (double)masked(n, at + i);
-        sum[i * step] += g;
-        sum[CHANNELS + i * step] +=
-            g * ((double)n->x[at + i] - (double)n->mean[channel + i * step]);
+    (void)channel;
+    if (n->s.inner == 1) {
+        for (int64_t i = 0; i < count; i++) {
+            double g = (double)masked(n, at + i);
+            sum[i] += g;
+            sum[CHANNELS + i] += g * (double)n->x[at + i];
+        }
+    } else if (n->y_saved != NULL) {
+        add_masked(n, at, count, sum, sum + CHANNELS);
+    } else {
+        sum[0] += dlt_sum(n->dy + at, count);
+        sum[CHANNELS] += dlt_dot(n->dy + at, n->x + at, count);
     }
 }
 
+/* dw, db and the three factors of dx = scale (g - mean_dy - (x - mean) slope). */
 static void gradient_sums_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *n = ctx;
-    double sum[2 * CHANNELS] = {0};
+    double sum[2 * CHANNELS] = {0}, count = (double)(n->s.outer * n->s.inner);
     each_row(n, begin, end, add_gradients_row, sum);
     for (int64_t c = begin; c < end; c++) {
-        double dy = sum[c - begin], dy_xhat = sum[CHANNELS + c - begin] * (double)n->rstd[c];
-        n->sums[c] = dy;
-        n->sums[n->s.axis + c] = dy_xhat;
+        double dy = sum[c - begin], rstd = (double)n->rstd[c];
+        double dy_xhat = (sum[CHANNELS + c - begin] - (double)n->mean[c] * dy) * rstd;
         n->db[c] = (DltReal)dy;
         n->dw[c] = (DltReal)dy_xhat;
+        n->scale[c] = n->w[c] * n->rstd[c];
+        n->mean_dy[c] = (DltReal)(dy / count);
+        n->slope[c] = (DltReal)(dy_xhat / count * rstd);
     }
 }
 
 static void gradient_row(const Norm *n, int64_t at, int64_t count, int64_t channel)
 {
-    int64_t step = n->s.inner == 1 ? 1 : 0;
-    double total = (double)(n->s.outer * n->s.inner);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t c = channel + i * step;
-        DltReal g = masked(n, at + i);
-        DltReal xhat = (n->x[at + i] - n->mean[c]) * n->rstd[c];
-        DltReal mean_dy = (DltReal)(n->sums[c] / total);
-        DltReal mean_dy_xhat = (DltReal)(n->sums[n->s.axis + c] / total);
-        if (n->dres != NULL) n->dres[at + i] = g;
-        n->dx[at + i] = n->w[c] * n->rstd[c] * (g - mean_dy - xhat * mean_dy_xhat);
+    const DltReal *x = n->x + at, *mean = n->mean + channel, *scale = n->scale + channel;
+    const DltReal *mean_dy = n->mean_dy + channel, *slope = n->slope + channel;
+    DltReal *dx = n->dx + at;
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = masked(n, at + i); /* dy may lie there */
+    if (n->dres != NULL) memcpy(n->dres + at, dx, (size_t)count * sizeof *dx);
+    if (n->s.inner == 1) {
+        for (int64_t i = 0; i < count; i++) {
+            dx[i] = scale[i] * (dx[i] - mean_dy[i] - (x[i] - mean[i]) * slope[i]);
+        }
+        return;
     }
+    DltReal a = *scale, g = *mean_dy, m = *mean, b = *slope;
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = a * (dx[i] - g - (x[i] - m) * b);
 }
 
 static void gradient_task(void *ctx, int64_t begin, int64_t end)
@@ -211,7 +258,9 @@ static DltStatus backward(const DltCall *call, DltErr *err)
     n.dw = call->out[1];
     n.db = call->out[2];
     n.dres = call->out[3];
-    n.sums = call->work;
+    n.scale = call->work;
+    n.mean_dy = n.scale + n.s.axis;
+    n.slope = n.mean_dy + n.s.axis;
     all_channels(call, &n, gradient_sums_task);
     all_rows(call, &n, gradient_task);
     return DLT_OK;
@@ -221,7 +270,7 @@ static DltStatus backward_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, 
 {
     (void)dev;
     (void)err;
-    p->work_bytes = (size_t)n->in[1]->shape.dim[1] * 2 * sizeof(double);
+    p->work_bytes = (size_t)n->in[1]->shape.dim[1] * 3 * sizeof(DltReal);
     return DLT_OK;
 }
 

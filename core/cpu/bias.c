@@ -38,6 +38,18 @@ static DltStatus forward(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
+/* sum[0, end - begin) += dy[begin, end), or the sums of these channels' inner elements */
+static void add_row(const DltReal *dy, int64_t inner, int64_t begin, int64_t end, double *sum)
+{
+    if (inner == 1) {
+        for (int64_t i = 0; i < end - begin; i++)
+            sum[i] += (double)dy[begin + i];
+        return;
+    }
+    for (int64_t c = begin; c < end; c++)
+        sum[c - begin] += dlt_sum(dy + c * inner, inner);
+}
+
 static void backward_task(void *ctx, int64_t begin, int64_t end)
 {
     const DltCall *call = ctx;
@@ -47,10 +59,7 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
     DltReal *db = call->out[0];
     double sum[CHANNELS] = {0};
     for (int64_t o = 0; o < s.outer; o++) {
-        const DltReal *row = dy + o * s.axis * s.inner;
-        for (int64_t c = begin; c < end; c++) {
-            sum[c - begin] += s.inner == 1 ? (double)row[c] : dlt_sum(row + c * s.inner, s.inner);
-        }
+        add_row(dy + o * s.axis * s.inner, s.inner, begin, end, sum);
     }
     for (int64_t c = begin; c < end; c++)
         db[c] = (DltReal)sum[c - begin];

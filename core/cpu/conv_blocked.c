@@ -6,14 +6,25 @@
 #include "cpu/conv.h"
 #include "cpu/gemm.h"
 
+static int64_t clamp(int64_t i, int64_t n)
+{
+    return i < 0 ? 0 : i > n ? n : i;
+}
+
 /* out[i * step] = x[first + i stride] of a line of n_line, 0 outside, i in [0, n) */
 static void copy_line(const DltReal *x, int64_t n_line, int64_t first, int64_t stride, DltReal *out,
                       int64_t step, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = first + i * stride;
-        out[i * step] = at >= 0 && at < n_line ? x[at] : 0;
+    if (stride != 1 || step != 1) {
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = first + i * stride;
+            out[i * step] = at >= 0 && at < n_line ? x[at] : 0;
+        }
+        return;
     }
+    int64_t begin = clamp(-first, n), end = clamp(n_line - first, n);
+    if (begin > 0 || end < n) memset(out, 0, (size_t)n * sizeof *out);
+    if (begin < end) memcpy(out + begin, x + first + begin, (size_t)(end - begin) * sizeof *out);
 }
 
 /* Rows pq, values crs of one image and group: out[crs][pq]. */
@@ -60,11 +71,10 @@ static void spread_line(const DltReal *line, int64_t n_line, int64_t first, int6
         copy_line(line, n_line, first, 1, out, 1, n);
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = first + i;
-        bool whole = at >= 0 && at % stride == 0 && at / stride < n_line;
-        out[i] = whole ? line[at / stride] : 0;
-    }
+    memset(out, 0, (size_t)n * sizeof *out);
+    int64_t at = first > 0 ? (first + stride - 1) / stride : 0; /* the first whole place */
+    for (int64_t i = at * stride - first; i < n && at < n_line; i += stride)
+        out[i] = line[at++];
 }
 
 /* Rows hw, values krs of one image and group: out[krs][hw] = dy[k, p, q] where (p, q) reads it. */

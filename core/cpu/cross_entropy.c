@@ -6,7 +6,7 @@
 #include "cpu/plain.h"
 #include "ops/loss_ops.h"
 #include "ops/step.h"
-#include <tgmath.h>
+#include <math.h>
 
 typedef struct Loss {
     int64_t rows, v, positions; /* positions of one sample */
@@ -26,14 +26,14 @@ static DltReal class_weight(const Loss *l, int64_t v)
     return l->class_w != NULL ? l->class_w[v] : 1;
 }
 
-/* sum_v c[v] (lse - logit[v]) */
-static double smooth_nll(const Loss *l, const DltReal *x, double lse)
+/* sum_v c[v] logit[v] */
+static double weighted_logits(const Loss *l, const DltReal *x)
 {
-    double dot = l->class_w != NULL ? dlt_dot(x, l->class_w, l->v) : dlt_sum(x, l->v);
-    return l->class_w_sum * lse - dot;
+    return l->class_w != NULL ? dlt_dot(x, l->class_w, l->v) : dlt_sum(x, l->v);
 }
 
-/* Adds the row's loss and weight to sum[2]; writes its gradient when asked. x may be d. */
+/* Adds the row's loss and weight to sum[2]; writes its gradient when asked. d may be x: what is
+ * needed of the logits is read before the exponentials take their place. */
 static void row_loss(const Loss *l, int64_t r, double sum[2])
 {
     const DltReal *x = l->logits + r * l->v;
@@ -44,24 +44,20 @@ static void row_loss(const Loss *l, int64_t r, double sum[2])
         if (d != NULL) memset(d, 0, (size_t)l->v * sizeof *d);
         return;
     }
-    DltReal max = x[0];
-    for (int64_t i = 1; i < l->v; i++)
-        max = x[i] > max ? x[i] : max;
-    double total = 0;
-    for (int64_t i = 0; i < l->v; i++)
-        total += (double)exp(x[i] - max);
-    double lse = (double)max + log(total);
     double a = (double)w * (1 - (double)l->smoothing) * (double)class_weight(l, y);
     double u = (double)w * (double)l->smoothing / (double)l->v;
-    sum[0] += a * (lse - (double)x[y]);
-    if (u > 0) sum[0] += u * smooth_nll(l, x, lse);
+    double dot = a * (double)x[y] + (u > 0 ? u * weighted_logits(l, x) : 0);
+    double mass = a + u * l->class_w_sum;
+    DltReal max = dlt_max(x, l->v);
+    double total = dlt_exp_run(x, max, d, l->v);
+    sum[0] += mass * ((double)max + log(total)) - dot;
     sum[1] += (double)w * (double)class_weight(l, y);
     if (d == NULL) return;
-    DltReal mass = (DltReal)((a + u * l->class_w_sum) * l->scale / total);
-    DltReal share = (DltReal)(u * l->scale);
-    for (int64_t i = 0; i < l->v; i++) {
-        d[i] = mass * exp(x[i] - max) - share * class_weight(l, i);
-    }
+    DltReal factor = (DltReal)(mass * l->scale / total), share = (DltReal)(u * l->scale);
+    for (int64_t i = 0; i < l->v; i++)
+        d[i] *= factor;
+    for (int64_t i = 0; i < l->v && share > 0; i++)
+        d[i] -= share * class_weight(l, i);
     d[y] -= (DltReal)(a * l->scale);
 }
 

@@ -49,30 +49,43 @@ static void plain_sample(const Fetch *f, const int32_t *ticket, DltReal *x)
     }
 }
 
-/* Whether place i lies in the cutout of `size` places around `centre`. */
-static bool is_cut(int64_t i, int32_t centre, int32_t size)
+/* One row of one channel: the raw row that begins at `from` (-1: padding), moved by dx, flipped, normalised. */
+static void augmented_row(const Fetch *f, const DltAugment *r, int64_t from, int64_t first,
+                          DltReal *x)
 {
-    int64_t first = centre - size / 2;
-    return i >= first && i < first + size;
+    int64_t w = f->data->shape.dim[3];
+    DltReal scale = (DltReal)f->attr->scale, mean = mean_at(f, first), rstd = rstd_at(f, first);
+    for (int64_t i = 0; i < w; i++) {
+        int64_t ix = (r->flip ? w - 1 - i : i) + r->dx - f->attr->pad;
+        DltReal raw = from >= 0 && ix >= 0 && ix < w ? raw_at(f, 0, from + ix) : 0;
+        x[i] = (raw * scale - mean) * rstd;
+    }
+}
+
+/* Places [*begin, *end) of a line of n that a cutout of `size` around `centre` covers. */
+static void cut_range(int32_t centre, int32_t size, int64_t n, int64_t *begin, int64_t *end)
+{
+    int64_t first = centre - size / 2, last = first + size;
+    *begin = first < 0 ? 0 : first;
+    *end = last > n ? n : last;
 }
 
 static void augmented_sample(const Fetch *f, const int32_t *ticket, DltReal *x)
 {
     const DltFetch *a = f->attr;
-    const int64_t *dim = f->data->shape.dim; /* S, C, H, W */
-    int64_t h = dim[2], w = dim[3];
-    DltReal scale = (DltReal)a->scale;
+    int64_t h = f->data->shape.dim[2], w = f->data->shape.dim[3]; /* S, C, H, W */
+    int64_t y0, y1, x0, x1, sample = ticket[DLT_TICKET_ROW] * f->per_sample;
     DltAugment r = dlt_augment_draw(a->seed, ticket[DLT_TICKET_EPOCH], ticket[DLT_TICKET_SAMPLE],
                                     a->pad, a->flip, (int32_t)h, (int32_t)w);
-    for (int64_t i = 0; i < f->per_sample; i++) { /* c, y, x */
-        int64_t oy = i / w % h, ox = i % w;
-        int64_t iy = oy + r.dy - a->pad, ix = (r.flip ? w - 1 - ox : ox) + r.dx - a->pad;
-        bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-        int64_t from = (i / (h * w) * h + iy) * w + ix;
-        DltReal raw = inside ? raw_at(f, ticket[DLT_TICKET_ROW], from) : 0;
-        bool cut =
-            a->cutout > 0 && is_cut(oy, r.cut_y, a->cutout) && is_cut(ox, r.cut_x, a->cutout);
-        x[i] = cut ? 0 : (raw * scale - mean_at(f, i)) * rstd_at(f, i);
+    cut_range(r.cut_y, a->cutout, h, &y0, &y1);
+    cut_range(r.cut_x, a->cutout, w, &x0, &x1);
+    for (int64_t row = 0; row < f->per_sample / w; row++) { /* c, y */
+        int64_t y = row % h, iy = y + r.dy - a->pad;
+        int64_t from = iy >= 0 && iy < h ? sample + (row - y + iy) * w : -1;
+        augmented_row(f, &r, from, row * w, x + row * w);
+        if (y >= y0 && y < y1 && x0 < x1) {
+            memset(x + row * w + x0, 0, (size_t)(x1 - x0) * sizeof *x);
+        }
     }
 }
 

@@ -31,12 +31,14 @@ static void forward_task(void *ctx, int64_t begin, int64_t end)
         DltReal m = (DltReal)mean, rstd = (DltReal)(1 / sqrt(var + (double)n->eps));
         n->mean_out[i] = m;
         n->rstd_out[i] = rstd;
-        for (int64_t k = 0; k < count; k++) {
-            int64_t c = i % n->groups * n->channels + k / n->inner;
-            DltReal y = (x[k] - m) * rstd;
-            if (n->w != NULL) y *= n->w[c];
-            if (n->b != NULL) y += n->b[c];
-            n->y[i * count + k] = y;
+        for (int64_t k = 0; k < n->channels; k++) {
+            int64_t c = i % n->groups * n->channels + k;
+            DltReal scale = n->w != NULL ? rstd * n->w[c] : rstd,
+                    shift = n->b != NULL ? n->b[c] : 0;
+            const DltReal *from = x + k * n->inner;
+            DltReal *to = n->y + i * count + k * n->inner;
+            for (int64_t j = 0; j < n->inner; j++)
+                to[j] = (from[j] - m) * scale + shift;
         }
     }
 }
@@ -86,17 +88,20 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
         const DltReal *dy = n->dy + i * count, *x = n->x + i * count;
         const DltReal *w = n->w + i % n->groups * n->channels;
         DltReal mean = n->mean[i], rstd = n->rstd[i];
-        double sum_g = 0, sum_g_xhat = 0;
-        for (int64_t k = 0; k < count; k++) {
-            double g = (double)dy[k] * (double)w[k / n->inner];
-            sum_g += g;
-            sum_g_xhat += g * ((double)x[k] - (double)mean) * (double)rstd;
+        double sum_g = 0, sum_g_x = 0;
+        for (int64_t k = 0; k < n->channels; k++) {
+            sum_g += (double)w[k] * dlt_sum(dy + k * n->inner, n->inner);
+            sum_g_x += (double)w[k] * dlt_dot(dy + k * n->inner, x + k * n->inner, n->inner);
         }
+        double sum_g_xhat = (sum_g_x - (double)mean * sum_g) * (double)rstd;
         DltReal mean_g = (DltReal)(sum_g / (double)count);
-        DltReal mean_g_xhat = (DltReal)(sum_g_xhat / (double)count);
-        for (int64_t k = 0; k < count; k++) {
-            DltReal xhat = (x[k] - mean) * rstd;
-            n->dx[i * count + k] = rstd * (dy[k] * w[k / n->inner] - mean_g - xhat * mean_g_xhat);
+        DltReal slope = (DltReal)(sum_g_xhat / (double)count) * rstd;
+        for (int64_t k = 0; k < n->channels; k++) {
+            int64_t at = k * n->inner;
+            DltReal *dx = n->dx + i * count + at;
+            for (int64_t j = 0; j < n->inner; j++) {
+                dx[j] = rstd * (dy[at + j] * w[k] - mean_g - (x[at + j] - mean) * slope);
+            }
         }
     }
 }

@@ -107,20 +107,15 @@ static void parameters_task(void *ctx, int64_t begin, int64_t end)
 
 static void backward_row(const Norm *n, int64_t r)
 {
-    const DltReal *dy = n->dy + r * n->c, *x = n->x + r * n->c;
+    const DltReal *dy = n->dy + r * n->c, *x = n->x + r * n->c, *w = n->w;
     DltReal *dx = n->dx + r * n->c;
     DltReal mean = row_mean(n, r), rstd = n->rstd[r];
-    double sum_g = 0, sum_g_xhat = 0;
-    for (int64_t i = 0; i < n->c; i++) {
-        double g = (double)dy[i] * (double)n->w[i];
-        sum_g += g;
-        sum_g_xhat += g * ((double)x[i] - (double)mean) * (double)rstd;
-    }
+    double sum_g = dlt_dot(dy, w, n->c);
+    double sum_g_xhat = (dlt_dot3(dy, w, x, n->c) - (double)mean * sum_g) * (double)rstd;
     DltReal mean_g = n->mean != NULL ? (DltReal)(sum_g / (double)n->c) : 0;
-    DltReal mean_g_xhat = (DltReal)(sum_g_xhat / (double)n->c);
+    DltReal slope = (DltReal)(sum_g_xhat / (double)n->c) * rstd;
     for (int64_t i = 0; i < n->c; i++) {
-        DltReal xhat = (x[i] - mean) * rstd;
-        dx[i] = rstd * (dy[i] * n->w[i] - mean_g - xhat * mean_g_xhat);
+        dx[i] = rstd * (dy[i] * w[i] - mean_g - (x[i] - mean) * slope);
     }
     for (int64_t i = 0; i < n->c && n->dsum != NULL; i++)
         dx[i] += n->dsum[r * n->c + i];

@@ -68,6 +68,23 @@ static inline double dlt_sum(const DltReal *x, int64_t n)
         lane[k] += (double)x[i + k];
     return dlt_lanes_total(lane);
 }
+/* The largest of n >= 1 numbers; NaNs may be passed over. */
+static inline DltReal dlt_max(const DltReal *x, int64_t n)
+{
+    DltReal lane[8];
+    int64_t i = 0;
+    for (int k = 0; k < 8; k++)
+        lane[k] = x[k < n ? k : 0];
+    for (; i + 8 <= n; i += 8) {
+        for (int k = 0; k < 8; k++)
+            lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    }
+    for (int k = 0; i + k < n; k++)
+        lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (int k = 1; k < 8; k++)
+        lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
+    return lane[0];
+}
 /* sum x y */
 static inline double dlt_dot(const DltReal *x, const DltReal *y, int64_t n)
 {
@@ -79,6 +96,20 @@ static inline double dlt_dot(const DltReal *x, const DltReal *y, int64_t n)
     }
     for (int k = 0; i + k < n; k++)
         lane[k] += (double)x[i + k] * (double)y[i + k];
+    return dlt_lanes_total(lane);
+}
+/* sum x y z */
+static inline double dlt_dot3(const DltReal *x, const DltReal *y, const DltReal *z, int64_t n)
+{
+    double lane[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        for (int k = 0; k < 8; k++) {
+            lane[k] += (double)x[i + k] * (double)y[i + k] * (double)z[i + k];
+        }
+    }
+    for (int k = 0; i + k < n; k++)
+        lane[k] += (double)x[i + k] * (double)y[i + k] * (double)z[i + k];
     return dlt_lanes_total(lane);
 }
 /* sum (x - mean)^2 */
@@ -113,6 +144,8 @@ bool dlt_cpu_refuse(DltWhy *why_not, const char *fmt, ...) DLT_PRINTF(2, 3);
 void dlt_unary_run(const DltUnary *f, const DltReal *x, DltReal *y, int64_t n);
 void dlt_unary_grad_run(const DltUnary *f, const DltReal *dy, const DltReal *saved, DltReal *dx,
                         int64_t n);
+/* y[i] = exp(x[i] - shift) and their sum; y may be x, or NULL where only the sum is wanted. */
+double dlt_exp_run(const DltReal *x, DltReal shift, DltReal *y, int64_t n);
 /* The epilogue of matmul and convolution on n neighbours c: + bias (one value a step of
  * bias_step), pre = c, act, times act_grad'(saved). bias, pre, saved may be NULL. */
 typedef struct DltEpilogueRow {

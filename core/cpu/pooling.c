@@ -12,42 +12,39 @@ typedef struct Window {
     int64_t area;           /* divisor of an average */
 } Window;
 
-static int64_t clamp(int64_t x, int64_t lo, int64_t hi)
-{
-    return x < lo ? lo : x > hi ? hi : x;
-}
-
 /* PyTorch's rule for count_pad: the window is cut at the padded border. */
 static Window window_at(const DltPool *a, int64_t h, int64_t w, int64_t p, int64_t q)
 {
     Window v = {.top = p * a->stride[0] - a->pad[0], .left = q * a->stride[1] - a->pad[2]};
     int64_t bottom = v.top + a->kernel[0], right = v.left + a->kernel[1];
-    v.h0 = clamp(v.top, 0, h);
-    v.h1 = clamp(bottom, 0, h);
-    v.w0 = clamp(v.left, 0, w);
-    v.w1 = clamp(right, 0, w);
+    v.h0 = v.top < 0 ? 0 : v.top;
+    v.h1 = bottom > h ? h : bottom;
+    v.w0 = v.left < 0 ? 0 : v.left;
+    v.w1 = right > w ? w : right;
     v.area = (v.h1 - v.h0) * (v.w1 - v.w0);
     if (a->count_pad) {
-        int64_t rows = clamp(bottom, 0, h + a->pad[1]) - v.top;
-        v.area = rows * (clamp(right, 0, w + a->pad[3]) - v.left);
+        int64_t rows = (bottom > h + a->pad[1] ? h + a->pad[1] : bottom) - v.top;
+        int64_t cols = (right > w + a->pad[3] ? w + a->pad[3] : right) - v.left;
+        v.area = rows * cols;
     }
     return v;
 }
 
-/* Maximum of a window; *index becomes its position r * S + s, the first of equal ones; NaN wins. */
+/* Maximum of a window; *index becomes its position r * S + s, the first of equal ones. NaN wins. A window
+ * always reaches into the image: padding is at most half of it. */
 static DltReal window_max(const DltPool *a, const Window *v, const DltReal *x, int64_t w,
                           int64_t *index)
 {
-    DltReal best = -(DltReal)INFINITY;
-    *index = (v->h0 - v->top) * a->kernel[1] + v->w0 - v->left;
+    int64_t at = v->h0 * w + v->w0;
+    DltReal best = x[at];
     for (int64_t h = v->h0; h < v->h1; h++) {
-        for (int64_t c = v->w0; c < v->w1; c++) {
-            DltReal value = x[h * w + c];
-            if (!(value > best || (isnan(value) && !isnan(best)))) continue;
-            best = value;
-            *index = (h - v->top) * a->kernel[1] + c - v->left;
+        for (int64_t i = h * w + v->w0; i < h * w + v->w1; i++) {
+            bool wins = x[i] > best || x[i] != x[i];
+            at = wins ? i : at;
+            best = wins ? x[i] : best;
         }
     }
+    *index = (at / w - v->top) * a->kernel[1] + at % w - v->left;
     return best;
 }
 
@@ -76,24 +73,33 @@ static int64_t get_index(const DltTensor *t, const void *index, int64_t i)
     return t->dtype == DLT_U8 ? ((const uint8_t *)index)[i] : ((const int32_t *)index)[i];
 }
 
-static void forward_task(void *ctx, int64_t begin, int64_t end)
+/* Output row p of one plane; i is its first element's place in y. */
+static void forward_row(const DltCall *call, const DltReal *x, int64_t p, int64_t i)
 {
-    const DltCall *call = ctx;
     const DltNode *n = call->node;
     const DltPool *a = n->attr;
-    const int64_t *dx = n->in[0]->shape.dim, *dy = n->out[0]->shape.dim;
-    int64_t outputs = dy[2] * dy[3];
-    for (int64_t i = begin * outputs; i < end * outputs; i++) {
-        const DltReal *x = (const DltReal *)call->in[0] + i / outputs * dx[2] * dx[3];
-        DltReal *y = call->out[0];
-        Window v = window_at(a, dx[2], dx[3], i / dy[3] % dy[2], i % dy[3]);
+    int64_t h = n->in[0]->shape.dim[2], w = n->in[0]->shape.dim[3], n_q = n->out[0]->shape.dim[3];
+    DltReal *y = call->out[0];
+    for (int64_t q = 0; q < n_q; q++, i++) {
+        Window v = window_at(a, h, w, p, q);
         int64_t index = 0;
-        y[i] = a->max ? window_max(a, &v, x, dx[3], &index) : (DltReal)window_mean(&v, x, dx[3]);
+        y[i] = a->max ? window_max(a, &v, x, w, &index) : (DltReal)window_mean(&v, x, w);
         if (a->ep_relu && y[i] <= 0) {
             y[i] = 0;
             index = NO_GRADIENT;
         }
         put_index(n->out[1], call->out[1], i, index);
+    }
+}
+
+static void forward_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    const int64_t *dx = call->node->in[0]->shape.dim, *dy = call->node->out[0]->shape.dim;
+    for (int64_t plane = begin; plane < end; plane++) {
+        const DltReal *x = (const DltReal *)call->in[0] + plane * dx[2] * dx[3];
+        for (int64_t p = 0; p < dy[2]; p++)
+            forward_row(call, x, p, (plane * dy[2] + p) * dy[3]);
     }
 }
 

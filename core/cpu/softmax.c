@@ -1,6 +1,5 @@
 /* Softmax over the last axis and its gradient, row by row; both may work in place. */
 #include "cpu/plain.h"
-#include <tgmath.h>
 
 static void forward_task(void *ctx, int64_t begin, int64_t end)
 {
@@ -9,12 +8,7 @@ static void forward_task(void *ctx, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const DltReal *x = (const DltReal *)call->in[0] + r * c;
         DltReal *y = (DltReal *)call->out[0] + r * c;
-        DltReal max = x[0];
-        for (int64_t i = 1; i < c; i++)
-            max = x[i] > max ? x[i] : max;
-        for (int64_t i = 0; i < c; i++)
-            y[i] = exp(x[i] - max);
-        DltReal scale = (DltReal)(1 / dlt_sum(y, c));
+        DltReal scale = (DltReal)(1 / dlt_exp_run(x, dlt_max(x, c), y, c));
         for (int64_t i = 0; i < c; i++)
             y[i] *= scale;
     }

@@ -1,11 +1,16 @@
 /* Elementwise functions of one argument, forward and gradient, and the epilogue that matmul and
  * convolution put behind their sums. One table row is all there is to know about a function. */
 #include "cpu/plain.h"
+#include "cpu/vmath.h"
 #include <tgmath.h>
 
+enum { BLOCK = 64 };
+
+/* Blocks of BLOCK elements that do not overlap, so that the loops vectorise also in place. */
 typedef struct UnaryRow {
-    void (*forward)(const DltReal *x, DltReal *y, int64_t n, DltReal a);
-    void (*backward)(const DltReal *dy, const DltReal *s, DltReal *dx, int64_t n, DltReal a);
+    void (*forward)(const DltReal *restrict x, DltReal *restrict y, DltReal a);
+    void (*backward)(const DltReal *restrict dy, const DltReal *restrict s, DltReal *restrict dx,
+                     DltReal a);
 } UnaryRow;
 
 static const DltReal sqrt_half = (DltReal)0.70710678118654752440;        /* sqrt(1/2) */
@@ -16,28 +21,28 @@ static const DltReal softplus_linear = 20;           /* log(1 + exp(20)) - 20 < 
 
 static DltReal sigmoid(DltReal x)
 {
-    return 1 / (1 + exp(-x));
+    return 1 / (1 + dlt_exp(-x));
 }
 
 /* Gaussian distribution function. */
 static DltReal normal_cdf(DltReal x)
 {
-    return (1 + erf(x * sqrt_half)) / 2;
+    return (1 + dlt_erf(x * sqrt_half)) / 2;
 }
 
 static DltReal gelu_grad(DltReal x)
 {
-    return normal_cdf(x) + x * inv_sqrt_two_pi * exp(-x * x / 2);
+    return normal_cdf(x) + x * inv_sqrt_two_pi * dlt_exp(-x * x / 2);
 }
 
 static DltReal gelu_tanh(DltReal x)
 {
-    return x * (1 + tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x))) / 2;
+    return x * (1 + dlt_tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x))) / 2;
 }
 
 static DltReal gelu_tanh_grad(DltReal x)
 {
-    DltReal t = tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x));
+    DltReal t = dlt_tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x));
     DltReal slope = sqrt_two_over_pi * (1 + 3 * gelu_cubic * x * x);
     return (1 + t) / 2 + x * (1 - t * t) * slope / 2;
 }
@@ -60,19 +65,19 @@ static DltReal softplus_grad(DltReal x, DltReal a)
 
 /* Both loops of a function: y in terms of x (and a), dx in terms of the saved s and dy. */
 #define ROW(id, y_of_x, slope_of_s)                                                                \
-    static void id##_forward(const DltReal *px, DltReal *py, int64_t n, DltReal a)                 \
+    static void id##_forward(const DltReal *restrict px, DltReal *restrict py, DltReal a)          \
     {                                                                                              \
         (void)a;                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                          \
+        for (int i = 0; i < BLOCK; i++) {                                                          \
             DltReal x = px[i];                                                                     \
             py[i] = (y_of_x);                                                                      \
         }                                                                                          \
     }                                                                                              \
-    static void id##_backward(const DltReal *dy, const DltReal *ps, DltReal *dx, int64_t n,        \
-                              DltReal a)                                                           \
+    static void id##_backward(const DltReal *restrict dy, const DltReal *restrict ps,              \
+                              DltReal *restrict dx, DltReal a)                                     \
     {                                                                                              \
         (void)a;                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                          \
+        for (int i = 0; i < BLOCK; i++) {                                                          \
             DltReal s = ps[i];                                                                     \
             (void)s;                                                                               \
             dx[i] = dy[i] * (slope_of_s);                                                          \
@@ -86,11 +91,11 @@ ROW(GELU, x *normal_cdf(x), gelu_grad(s))
 ROW(GELU_TANH, gelu_tanh(x), gelu_tanh_grad(s))
 ROW(SILU, x *sigmoid(x), silu_grad(s))
 ROW(SIGMOID, sigmoid(x), s *(1 - s))
-ROW(TANH, tanh(x), 1 - s * s)
+ROW(TANH, dlt_tanh(x), 1 - s * s)
 ROW(SOFTPLUS, softplus(x, a), softplus_grad(s, a))
-ROW(ELU, x > 0 ? x : a * expm1(x), s > 0 ? 1 : a * exp(s))
+ROW(ELU, x > 0 ? x : a * expm1(x), s > 0 ? 1 : a * dlt_exp(s))
 ROW(SCALE, a *x, a)
-ROW(EXP, exp(x), s)
+ROW(EXP, dlt_exp(x), s)
 ROW(SQUARE, x *x, 2 * s)
 ROW(SQRT, sqrt(x), 1 / (2 * s))
 ROW(ABS, fabs(x), s > 0 ? 1 : s < 0 ? -1 : 0)
@@ -100,15 +105,50 @@ ROW(ABS, fabs(x), s > 0 ? 1 : s < 0 ? -1 : 0)
 static const UnaryRow rows[DLT_N_FN] = {F(NONE, "", 0) DLT_UNARY_TABLE(F)};
 #undef F
 
+static size_t block_bytes(int64_t left)
+{
+    return (size_t)(left < BLOCK ? left : BLOCK) * sizeof(DltReal);
+}
+
 void dlt_unary_run(const DltUnary *f, const DltReal *x, DltReal *y, int64_t n)
 {
-    rows[f->fn].forward(x, y, n, (DltReal)f->alpha);
+    DltReal in[BLOCK] = {0}, out[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        memcpy(in, x + i, block_bytes(n - i));
+        rows[f->fn].forward(in, out, (DltReal)f->alpha);
+        memcpy(y + i, out, block_bytes(n - i));
+    }
 }
 
 void dlt_unary_grad_run(const DltUnary *f, const DltReal *dy, const DltReal *saved, DltReal *dx,
                         int64_t n)
 {
-    rows[f->fn].backward(dy, saved, dx, n, (DltReal)f->alpha);
+    DltReal slope[BLOCK] = {0}, in[BLOCK] = {0}, out[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        memcpy(slope, dy + i, block_bytes(n - i));
+        memcpy(in, saved + i, block_bytes(n - i));
+        rows[f->fn].backward(slope, in, out, (DltReal)f->alpha);
+        memcpy(dx + i, out, block_bytes(n - i));
+    }
+}
+
+static void exp_block(const DltReal *restrict x, DltReal shift, DltReal *restrict y)
+{
+    for (int i = 0; i < BLOCK; i++)
+        y[i] = dlt_exp(x[i] - shift);
+}
+
+double dlt_exp_run(const DltReal *x, DltReal shift, DltReal *y, int64_t n)
+{
+    DltReal in[BLOCK] = {0}, out[BLOCK];
+    double sum = 0;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        memcpy(in, x + i, block_bytes(n - i));
+        exp_block(in, shift, out);
+        sum += dlt_sum(out, n - i < BLOCK ? n - i : BLOCK);
+        if (y != NULL) memcpy(y + i, out, block_bytes(n - i));
+    }
+    return sum;
 }
 
 void dlt_epilogue_run(const DltEpilogue *ep, const DltEpilogueRow *row, DltReal *c, int64_t n)

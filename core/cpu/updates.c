@@ -24,15 +24,29 @@ struct Update {
 static void sgd(const Update *u, int64_t begin, int64_t end)
 {
     DltReal momentum = (DltReal)u->attr->momentum, keep = (DltReal)(1 - u->attr->dampening);
-    bool first = u->t <= 1;
-    for (int64_t i = begin; i < end; i++) {
-        DltReal d = u->g[i] * u->scale + u->decay * u->w[i];
-        if (momentum != 0) {
-            DltReal buf = first ? d : momentum * u->s1[i] + keep * d;
-            u->s1[i] = buf;
-            d = u->attr->nesterov ? d + momentum * buf : buf;
+    DltReal scale = u->scale, decay = u->decay, lr = u->lr;
+    DltReal *restrict w = u->w, *restrict buf = u->s1;
+    const DltReal *restrict g = u->g;
+    if (momentum == 0) {
+        for (int64_t i = begin; i < end; i++)
+            w[i] -= lr * (g[i] * scale + decay * w[i]);
+        return;
+    }
+    if (u->t <= 1) { /* buf = g', whatever was in it */
+        for (int64_t i = begin; i < end; i++)
+            buf[i] = g[i] * scale + decay * w[i];
+    } else {
+        for (int64_t i = begin; i < end; i++) {
+            buf[i] = momentum * buf[i] + keep * (g[i] * scale + decay * w[i]);
         }
-        u->w[i] -= u->lr * d;
+    }
+    if (u->attr->nesterov) {
+        for (int64_t i = begin; i < end; i++) {
+            w[i] -= lr * (g[i] * scale + decay * w[i] + momentum * buf[i]);
+        }
+    } else {
+        for (int64_t i = begin; i < end; i++)
+            w[i] -= lr * buf[i];
     }
 }
 
