@@ -27,6 +27,25 @@ static void copy_line(const DltReal *x, int64_t n_line, int64_t first, int64_t s
     if (begin < end) memcpy(out + begin, x + first + begin, (size_t)(end - begin) * sizeof *out);
 }
 
+/* A place in the filters: channel (or filter), row, column; counted without dividing. */
+typedef struct Tap {
+    int64_t c, r, s;
+} Tap;
+
+static Tap tap_at(const DltConvSizes *z, int64_t i)
+{
+    return (Tap){i / (z->r * z->s), i / z->s % z->r, i % z->s};
+}
+
+static void next_tap(const DltConvSizes *z, Tap *t)
+{
+    if (++t->s < z->s) return;
+    t->s = 0;
+    if (++t->r < z->r) return;
+    t->r = 0;
+    t->c++;
+}
+
 /* Rows pq, values crs of one image and group: out[crs][pq]. */
 static void pack_windows(const DltPanel *p, int64_t row, int64_t n_row, int64_t k, int64_t n_k,
                          int64_t width, DltReal *out)
@@ -34,18 +53,18 @@ static void pack_windows(const DltPanel *p, int64_t row, int64_t n_row, int64_t 
     const DltConvSizes *z = p->ctx;
     const DltConv *a = z->attr;
     if (n_row < width) memset(out, 0, (size_t)(n_k * width) * sizeof *out);
-    for (int64_t i = 0; i < n_k; i++) {
-        int64_t crs = k + i, s = crs % z->s, r = crs / z->s % z->r, c = crs / (z->s * z->r);
-        for (int64_t j = 0; j < n_row;) {
-            int64_t op = (row + j) / z->q, oq = (row + j) % z->q;
-            int64_t n = z->q - oq < n_row - j ? z->q - oq : n_row - j;
-            int64_t h = op * a->stride[0] + r * a->dilation[0] - a->pad[0];
+    for (int64_t j = 0; j < n_row;) { /* runs of one output row */
+        int64_t q = (row + j) % z->q, n = z->q - q < n_row - j ? z->q - q : n_row - j;
+        int64_t top = (row + j) / z->q * a->stride[0] - a->pad[0];
+        int64_t left = q * a->stride[1] - a->pad[2];
+        Tap t = tap_at(z, k);
+        for (int64_t i = 0; i < n_k; i++, next_tap(z, &t)) {
+            int64_t h = top + t.r * a->dilation[0];
             bool inside = h >= 0 && h < z->h;
-            copy_line(p->x + (c * z->h + (inside ? h : 0)) * z->w, inside ? z->w : 0,
-                      oq * a->stride[1] + s * a->dilation[1] - a->pad[2], a->stride[1],
-                      out + i * width + j, 1, n);
-            j += n;
+            copy_line(p->x + (t.c * z->h + (inside ? h : 0)) * z->w, inside ? z->w : 0,
+                      left + t.s * a->dilation[1], a->stride[1], out + i * width + j, 1, n);
         }
+        j += n;
     }
 }
 
@@ -84,18 +103,18 @@ static void pack_readers(const DltPanel *p, int64_t row, int64_t n_row, int64_t 
     const DltConvSizes *z = p->ctx;
     const DltConv *a = z->attr;
     if (n_row < width) memset(out, 0, (size_t)(n_k * width) * sizeof *out);
-    for (int64_t i = 0; i < n_k; i++) {
-        int64_t s = (k + i) % z->s, r = (k + i) / z->s % z->r, ko = (k + i) / (z->s * z->r);
-        for (int64_t j = 0; j < n_row;) {
-            int64_t h = (row + j) / z->w, w = (row + j) % z->w;
-            int64_t n = z->w - w < n_row - j ? z->w - w : n_row - j;
-            int64_t top = h + a->pad[0] - r * a->dilation[0];
-            bool reads = top >= 0 && top % a->stride[0] == 0 && top / a->stride[0] < z->p;
-            spread_line(p->x + (ko * z->p + (reads ? top / a->stride[0] : 0)) * z->q,
-                        reads ? z->q : 0, w + a->pad[2] - s * a->dilation[1], a->stride[1],
-                        out + i * width + j, n);
-            j += n;
+    for (int64_t j = 0; j < n_row;) { /* runs of one row of dx */
+        int64_t w = (row + j) % z->w, n = z->w - w < n_row - j ? z->w - w : n_row - j;
+        int64_t h = (row + j) / z->w + a->pad[0];
+        Tap t = tap_at(z, k);
+        for (int64_t i = 0; i < n_k; i++, next_tap(z, &t)) {
+            int64_t top = h - t.r * a->dilation[0],
+                    line = a->stride[0] > 1 ? top / a->stride[0] : top;
+            bool reads = top >= 0 && line * a->stride[0] == top && line < z->p;
+            spread_line(p->x + (t.c * z->p + (reads ? line : 0)) * z->q, reads ? z->q : 0,
+                        w + a->pad[2] - t.s * a->dilation[1], a->stride[1], out + i * width + j, n);
         }
+        j += n;
     }
 }
 
@@ -126,15 +145,15 @@ static void pack_unfolded(const DltPanel *p, int64_t row, int64_t n_row, int64_t
     const DltConv *a = z->attr;
     if (n_row < width) memset(out, 0, (size_t)(n_k * width) * sizeof *out);
     for (int64_t j = 0; j < n_row; j++) {
-        int64_t s = (row + j) % z->s, r = (row + j) / z->s % z->r, c = (row + j) / (z->s * z->r);
+        Tap tap = tap_at(z, row + j);
         for (int64_t i = 0; i < n_k;) {
             int64_t line = (k + i) / z->q, oq = (k + i) % z->q; /* line: n, p */
             int64_t n = z->q - oq < n_k - i ? z->q - oq : n_k - i;
-            int64_t h = line % z->p * a->stride[0] + r * a->dilation[0] - a->pad[0];
+            int64_t h = line % z->p * a->stride[0] + tap.r * a->dilation[0] - a->pad[0];
             bool inside = h >= 0 && h < z->h;
-            int64_t plane = line / z->p * z->c + c;
+            int64_t plane = line / z->p * z->c + tap.c;
             copy_line(p->x + (plane * z->h + (inside ? h : 0)) * z->w, inside ? z->w : 0,
-                      oq * a->stride[1] + s * a->dilation[1] - a->pad[2], a->stride[1],
+                      oq * a->stride[1] + tap.s * a->dilation[1] - a->pad[2], a->stride[1],
                       out + i * width + j, width, n);
             i += n;
         }

@@ -2,7 +2,6 @@
  * gradient is one scatter. */
 #include "cpu/plain.h"
 #include "ops/conv.h"
-#include <math.h>
 
 enum { NO_GRADIENT = 255 }; /* index of a window that ep_relu cut off */
 
@@ -36,16 +35,14 @@ static DltReal window_max(const DltPool *a, const Window *v, const DltReal *x, i
                           int64_t *index)
 {
     int64_t at = v->h0 * w + v->w0;
-    DltReal best = x[at];
     for (int64_t h = v->h0; h < v->h1; h++) {
         for (int64_t i = h * w + v->w0; i < h * w + v->w1; i++) {
-            bool wins = x[i] > best || x[i] != x[i];
-            at = wins ? i : at;
-            best = wins ? x[i] : best;
+            int64_t wins = (x[i] > x[at]) | (x[i] != x[i]);
+            at += (i - at) & -wins; /* no branch: it would be mispredicted once a window */
         }
     }
     *index = (at / w - v->top) * a->kernel[1] + at % w - v->left;
-    return best;
+    return x[at];
 }
 
 static double window_mean(const Window *v, const DltReal *x, int64_t w)
@@ -124,26 +121,34 @@ static void scatter_mean(const Window *v, DltReal dy, DltReal *dx, int64_t w)
     }
 }
 
-static void backward_task(void *ctx, int64_t begin, int64_t end)
+/* Adds row p of one plane of dy, whose first element is dy[i], into the plane dx. */
+static void backward_row(const DltCall *call, DltReal *dx, int64_t p, int64_t i)
 {
-    const DltCall *call = ctx;
     const DltNode *n = call->node;
     const DltPool *a = n->attr;
-    const int64_t *sx = n->out[0]->shape.dim, *sy = n->in[0]->shape.dim;
-    int64_t inputs = sx[2] * sx[3], outputs = sy[2] * sy[3];
+    int64_t h = n->out[0]->shape.dim[2], w = n->out[0]->shape.dim[3], n_q = n->in[0]->shape.dim[3];
     const DltReal *dy = call->in[0];
-    DltReal *all = call->out[0];
-    memset(all + begin * inputs, 0, (size_t)((end - begin) * inputs) * sizeof *all);
-    for (int64_t i = begin * outputs; i < end * outputs; i++) {
-        DltReal *dx = all + i / outputs * inputs;
-        Window v = window_at(a, sx[2], sx[3], i / sy[3] % sy[2], i % sy[3]);
+    for (int64_t q = 0; q < n_q; q++, i++) {
+        Window v = window_at(a, h, w, p, q);
         if (!a->max) {
-            scatter_mean(&v, dy[i], dx, sx[3]);
+            scatter_mean(&v, dy[i], dx, w);
             continue;
         }
         int64_t index = get_index(n->in[1], call->in[1], i);
         if (a->ep_relu && index == NO_GRADIENT) continue;
-        dx[(v.top + index / a->kernel[1]) * sx[3] + v.left + index % a->kernel[1]] += dy[i];
+        dx[(v.top + index / a->kernel[1]) * w + v.left + index % a->kernel[1]] += dy[i];
+    }
+}
+
+static void backward_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    const int64_t *sx = call->node->out[0]->shape.dim, *sy = call->node->in[0]->shape.dim;
+    for (int64_t plane = begin; plane < end; plane++) {
+        DltReal *dx = (DltReal *)call->out[0] + plane * sx[2] * sx[3];
+        memset(dx, 0, (size_t)(sx[2] * sx[3]) * sizeof *dx);
+        for (int64_t p = 0; p < sy[2]; p++)
+            backward_row(call, dx, p, (plane * sy[2] + p) * sy[3]);
     }
 }
 
