@@ -26,7 +26,10 @@ typedef struct DltCheckpointMeta {
     const char *best_metric; /* "val.top1" */
     double best_value;
     int64_t best_step;
-    int64_t bad_evals; /* since the best: patience */
+    int64_t bad_evals; /* since stop_best: patience */
+    int64_t n_judged;  /* evaluations that early stopping has judged */
+    double stop_best;  /* best value of early stopping's metric */
+    double grad_norm;  /* of the last update */
     double train_time_s;
     const char *metrics; /* last metrics row as JSON object text */
     int64_t reported;    /* update of that row; < step: what was due after `step` is still to do */

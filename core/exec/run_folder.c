@@ -347,6 +347,9 @@ static const char *json_text(DltArena *arena, const char *text)
 
 DltStatus dlt_run_folder_end(DltRunFolder *f, DltStatus status, const char *reason, DltErr *err)
 {
+    const char *line = dlt_arena_printf(f->arena, "end: exit %d: %s\n", (int)status, reason);
+    if (!dlt_sys_write_all(f->log_fd, line, strlen(line)))
+        return dlt_folder_error(f, "write", inside(f, "log.txt"), err);
     char time[32];
     snprintf(time, sizeof time, "%.0f", dlt_sys_wall_s());
     const char *newest = f->newest != NULL ? strrchr(f->newest, '/') : NULL;

@@ -1,0 +1,148 @@
+/* What may change when a run is resumed. The checkpoint's resolved config is compared with the
+ * present one, key by key; every difference is told. Keys are of three classes: refused (the run
+ * would be another one), free (how long, where, what is shown), and recorded (all others: the run
+ * goes on differently, and says so). */
+#include "base/log.h"
+#include "exec/session.h"
+
+typedef enum KeyClass { KEY_RECORDED, KEY_FREE, KEY_REFUSED } KeyClass;
+static const struct {
+    const char *path; /* a key and all below it; the longest match counts */
+    KeyClass class;
+    bool alone; /* the key itself, nothing below */
+} classes[] = {
+    {"seed", KEY_REFUSED, false},
+    {"data", KEY_REFUSED, false},
+    {"data.cache", KEY_FREE, false},
+    {"data.threads", KEY_FREE, false},
+    {"data.train", KEY_RECORDED, false}, /* places may change: fingerprints tell the set */
+    {"data.val", KEY_RECORDED, false},
+    {"data.test", KEY_RECORDED, false},
+    {"data.val", KEY_REFUSED, true}, /* a share of train, or its absence, makes another train */
+    {"data.test", KEY_REFUSED, true},
+    {"model", KEY_REFUSED, false},
+    {"blocks", KEY_REFUSED, false},
+    {"loss", KEY_REFUSED, false},
+    {"train.ema", KEY_REFUSED, false},
+    {"train.for", KEY_FREE, false},
+    {"train.stop_early", KEY_FREE, false},
+    {"name", KEY_FREE, false},
+    {"device", KEY_FREE, false},
+    {"log", KEY_FREE, false},
+    {"eval", KEY_FREE, false},
+    {"checkpoint", KEY_FREE, false},
+    {"expect", KEY_FREE, false},
+};
+static const char *const class_text[] = {[KEY_RECORDED] = "recorded", [KEY_FREE] = "free"};
+
+/* train.optimizer has one key, its kind, besides groups: another kind has other states. */
+static const char optimizer[] = "train.optimizer";
+
+static KeyClass class_of(const char *path)
+{
+    KeyClass class = KEY_RECORDED;
+    size_t longest = 0;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        size_t n = strlen(classes[i].path);
+        bool below = strncmp(path, classes[i].path, n) == 0 &&
+                     (path[n] == '\0' || (!classes[i].alone && (path[n] == '.' || path[n] == '[')));
+        if (!below || n < longest) continue;
+        longest = n;
+        class = classes[i].class;
+    }
+    return class;
+}
+
+typedef struct Compare {
+    DltArena *arena;
+    const DltCheckpoint *c;
+    DltErr *err;
+    DltStatus status;
+} Compare;
+
+static const char *one_line(DltArena *arena, const DltYaml *v)
+{
+    if (v == NULL) return "(absent)";
+    if (v->kind == DLT_YAML_SCALAR) return v->text;
+    char *text = dlt_yaml_write(arena, v);
+    for (char *c = text; *c != '\0'; c++)
+        if (*c == '\n') *c = ' ';
+    if (strlen(text) > 60) memcpy(text + 57, "...", 4);
+    return text;
+}
+
+static void differ(Compare *w, const char *path, const DltYaml *was, const DltYaml *is,
+                   KeyClass class)
+{
+    const char *a = one_line(w->arena, was), *b = one_line(w->arena, is);
+    if (class != KEY_REFUSED) {
+        dlt_log("resume: %s: %s -> %s (%s)", path, a, b, class_text[class]);
+        return;
+    }
+    w->status = dlt_err(w->err, DLT_E_CHECKPOINT,
+                        "%s: %s was %s in this run and is %s now; that makes another run (train "
+                        "--init begins one from these weights)",
+                        w->c->path, path, a, b);
+}
+
+static void compare(Compare *w, const char *path, const DltYaml *was, const DltYaml *is);
+
+static const char *key_path(Compare *w, const char *path, const char *key)
+{
+    return path[0] == '\0' ? key : dlt_arena_printf(w->arena, "%s.%s", path, key);
+}
+
+static void compare_maps(Compare *w, const char *path, const DltYaml *was, const DltYaml *is)
+{
+    for (int i = 0; i < was->n; i++) {
+        const char *key = key_path(w, path, was->key[i]);
+        compare(w, key, was->item[i], dlt_yaml_get(is, was->key[i]));
+    }
+    for (int i = 0; i < is->n; i++) {
+        if (dlt_yaml_get(was, is->key[i]) == NULL)
+            compare(w, key_path(w, path, is->key[i]), NULL, is->item[i]);
+    }
+}
+
+static void compare(Compare *w, const char *path, const DltYaml *was, const DltYaml *is)
+{
+    bool both = was != NULL && is != NULL && was->kind == is->kind;
+    if (both && was->kind == DLT_YAML_MAP) {
+        compare_maps(w, path, was, is);
+        return;
+    }
+    if (both && was->kind == DLT_YAML_LIST && was->n == is->n) {
+        for (int i = 0; i < was->n; i++)
+            compare(w, dlt_arena_printf(w->arena, "%s[%d]", path, i), was->item[i], is->item[i]);
+        return;
+    }
+    if (both && was->kind == DLT_YAML_SCALAR && strcmp(was->text, is->text) == 0) return;
+    size_t n = sizeof optimizer - 1;
+    bool kind = strncmp(path, optimizer, n) == 0 && path[n] == '.' &&
+                strchr(path + n + 1, '.') == NULL && strcmp(path + n, ".groups") != 0;
+    differ(w, path, was, is, kind ? KEY_REFUSED : class_of(path));
+}
+
+DltStatus dlt_resume_check(DltArena *arena, const DltSpec *spec, const DltCheckpoint *c,
+                           DltErr *err)
+{
+    DltYaml *was = NULL;
+    const char *text = c->meta.resolved;
+    DLT_TRY(dlt_yaml_parse(arena, c->path, text, (int64_t)strlen(text), &was, err));
+    Compare w = {.arena = arena, .c = c, .err = err};
+    if (spec->resolved != NULL) compare(&w, "", was, spec->resolved);
+    return w.status;
+}
+
+DltStatus dlt_resume_check_data(const DltSpec *spec, const DltCheckpoint *c, DltErr *err)
+{
+    for (int i = 0; i < DLT_N_SPLIT; i++) {
+        const DltSource *s = &spec->data.source[i];
+        uint64_t was = c->meta.data_fingerprint[i];
+        if (s->def == NULL || was == 0 || s->ds.fingerprint == was) continue;
+        return dlt_err(err, DLT_E_CHECKPOINT,
+                       "%s: data.%s (%s) is not the data set this run was trained on", c->path,
+                       dlt_split_name[i], s->ds.path != NULL ? s->ds.path : "-");
+    }
+    return DLT_OK;
+}

@@ -1,0 +1,87 @@
+/* The training loop. Between updates: what is due after the last one, then a look at the signals.
+ * An update: some micro batches through the batch phase, one update phase. Nothing here depends on
+ * the device, the model or the optimizer; nothing is allocated once a step has run twice. */
+#include "exec/trainer.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include <signal.h>
+
+enum { WARM_UPDATES = 2 }; /* first eager, then recorded: libraries and recorders may allocate */
+
+static DltStepState step_state(const DltTrainer *t, int64_t micro, int64_t n_micro)
+{
+    return (DltStepState){.seed = t->spec->seed,
+                          .update = t->at.step + 1,
+                          .batch = t->at.batch_count,
+                          .micro = (int32_t)micro,
+                          .n_micro = (int32_t)n_micro,
+                          .lr = (float)dlt_schedule_rate(&t->spec->train.schedule, t->at.step),
+                          .loss_scale = (float)t->at.loss_scale,
+                          .sample_weight = t->sample_weight};
+}
+
+static DltStatus update(DltTrainer *t, DltErr *err)
+{
+    int64_t n_micro = t->spec->train.batch / t->spec->train.micro;
+    for (int64_t micro = 0; micro < n_micro; micro++) {
+        int64_t n_valid = 0;
+        DltStepState state = step_state(t, micro, n_micro);
+        DLT_TRY(dlt_feed_batch(&t->feed, &state, &n_valid, err));
+        DLT_TRY(dlt_feed_run(&t->feed, err));
+        t->at.batch_count++;
+    }
+    DLT_TRY(dlt_exec_run(t->p->exec, DLT_PHASE_UPDATE, err));
+    DLT_TRY(dlt_guard_watch(t, err));
+    t->at.step++;
+    t->at.position += t->spec->train.batch;
+    return dlt_guard_check(t, t->at.step - t->guard.delay, err);
+}
+
+/* One update in which an allocation is a bug, except for the first ones. */
+static DltStatus frozen_update(DltTrainer *t, DltErr *err)
+{
+    bool freeze = t->freezes && t->at.step - t->first_step >= WARM_UPDATES;
+    if (freeze) dlt_mem_freeze();
+    DltStatus status = update(t, err);
+    if (freeze) dlt_mem_thaw();
+    return status;
+}
+
+/* How the run was asked to stop, DLT_OK: it was not. */
+static DltStatus asked_to_stop(const DltTrainer *t)
+{
+    static const struct {
+        int signal;
+        DltStatus status;
+    } requests[] = {{SIGINT, DLT_SIGINT}, {SIGTERM, DLT_SIGTERM}, {SIGUSR1, DLT_STOPPED}};
+    int seen = dlt_sys_signal_seen();
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        if (requests[i].signal == seen) return requests[i].status;
+    bool reached = t->o->stop_at > 0 && t->at.step >= t->o->stop_at;
+    return reached && t->at.step < t->spec->updates ? DLT_STOPPED : DLT_OK;
+}
+
+/* Whatever is due at this step stays due: the run that resumes here does it first. */
+static DltStatus stop(DltTrainer *t, DltStatus how, DltErr *err)
+{
+    DLT_TRY(dlt_guard_check(t, t->at.step, err));
+    if (t->saved_step != t->at.step) DLT_TRY(dlt_save(t, false, err));
+    dlt_log("stopped at step %lld of %lld as asked; `dltrain resume` goes on",
+            (long long)t->at.step, (long long)t->spec->updates);
+    return how;
+}
+
+DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err)
+{
+    for (;;) {
+        bool reported = false;
+        DltStatus how = asked_to_stop(t);
+        if (how != DLT_OK) return stop(t, how, err);
+        DLT_TRY(dlt_report(t, &reported, err));
+        if (!reported) continue; /* a signal came: stop */
+        if (t->finished) return DLT_OK;
+        DLT_TRY(frozen_update(t, err));
+        DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
+        dlt_progress_live(&t->progress, place);
+    }
+}
