@@ -11,7 +11,7 @@
 enum { SCALE_PATIENCE = 2000 };
 static const uint32_t pending = UINT32_MAX; /* no value that the kernel writes */
 
-DltStatus dlt_guard_open(DltTrainer *t, DltErr *err)
+DltStatus dlt_flags_open(DltTrainer *t, DltErr *err)
 {
     bool at_once =
         t->s->backend->record_begin == NULL || t->spec->train.precision == DLT_PRECISION_F16;
@@ -21,7 +21,7 @@ DltStatus dlt_guard_open(DltTrainer *t, DltErr *err)
     return t->guard.flags != NULL ? DLT_OK : dlt_err(err, DLT_E_RESOURCE, "out of host memory");
 }
 
-DltStatus dlt_guard_watch(DltTrainer *t, DltErr *err)
+DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err)
 {
     DltFlags *flags = &t->guard.flags[t->at.step % DLT_RING];
     flags->word[DLT_COEF_SKIP] = pending;
@@ -105,7 +105,7 @@ static DltStatus look_at(DltTrainer *t, int64_t step, DltErr *err)
     return DLT_OK;
 }
 
-DltStatus dlt_guard_check(DltTrainer *t, int64_t step, DltErr *err)
+DltStatus dlt_flags_check(DltTrainer *t, int64_t step, DltErr *err)
 {
     while (t->guard.looked_at < step)
         DLT_TRY(look_at(t, t->guard.looked_at++, err));

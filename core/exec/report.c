@@ -265,7 +265,7 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err)
     bool evaluate = fresh && (end || reached(t, t->spec->eval_every));
     bool row = fresh && (evaluate || log_due(t)), save = t->saved_step != t->at.step && save_due(t);
     if (!row && !save) return DLT_OK;
-    DLT_TRY(dlt_guard_check(t, t->at.step, err));
+    DLT_TRY(dlt_flags_check(t, t->at.step, err));
     DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     dlt_progress_measure(&t->progress, place);
     if (row) DLT_TRY(report_row(t, evaluate, &best, done, err));

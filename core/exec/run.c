@@ -160,7 +160,7 @@ static DltStatus bind_all(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
         bytes += dlt_exec_bytes(e->p->exec);
     }
     DLT_TRY(dlt_feed_open(t->p, true, t->at.position, &t->feed, err));
-    DLT_TRY(dlt_guard_open(t, err));
+    DLT_TRY(dlt_flags_open(t, err));
     DLT_TRY(dlt_report_open(t, err));
     DltPlace place = {t->at.step, t->at.position, 0};
     dlt_progress_start(&t->progress, t->spec, bytes, place);

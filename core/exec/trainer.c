@@ -31,10 +31,10 @@ static DltStatus update(DltTrainer *t, DltErr *err)
         t->at.batch_count++;
     }
     DLT_TRY(dlt_exec_run(t->p->exec, DLT_PHASE_UPDATE, err));
-    DLT_TRY(dlt_guard_watch(t, err));
+    DLT_TRY(dlt_flags_watch(t, err));
     t->at.step++;
     t->at.position += t->spec->train.batch;
-    return dlt_guard_check(t, t->at.step - t->guard.delay, err);
+    return dlt_flags_check(t, t->at.step - t->guard.delay, err);
 }
 
 /* One update in which an allocation is a bug, except for the first ones. */
@@ -64,7 +64,7 @@ static DltStatus asked_to_stop(const DltTrainer *t)
 /* Whatever is due at this step stays due: the run that resumes here does it first. */
 static DltStatus stop(DltTrainer *t, DltStatus how, DltErr *err)
 {
-    DLT_TRY(dlt_guard_check(t, t->at.step, err));
+    DLT_TRY(dlt_flags_check(t, t->at.step, err));
     if (t->saved_step != t->at.step) DLT_TRY(dlt_save(t, false, err));
     dlt_log("stopped at step %lld of %lld as asked; `dltrain resume` goes on",
             (long long)t->at.step, (long long)t->spec->updates);

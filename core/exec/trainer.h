@@ -57,10 +57,10 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err) DLT_CHECKED;
 DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
 /* guard.c: non-finite losses and gradients. */
-DltStatus dlt_guard_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
+DltStatus dlt_flags_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 /* Enqueues the download of this update's flags. */
-DltStatus dlt_guard_watch(DltTrainer *t, DltErr *err) DLT_CHECKED;
+DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err) DLT_CHECKED;
 /* Looks at all flags up to update `step`; NUMERIC by the policy of train.guard. */
-DltStatus dlt_guard_check(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;
+DltStatus dlt_flags_check(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;
 
 #endif
