@@ -59,7 +59,7 @@ static DltStatus diverged(const DltTrainer *t, int64_t step, double norm, DltErr
             samples_text(t, step, samples, sizeof samples));
     dlt_err_note(err, DLT_NO_MARK,
                  "%s%s%s; a lower train.optimizer.lr, train.clip, or "
-                 "train.guard: skip may help",
+                 "train.guard.nonfinite: skip may help",
                  newest != NULL ? "the newest checkpoint, " : "no checkpoint had been written yet",
                  newest != NULL ? newest : "", newest != NULL ? ", is from before" : "");
     return DLT_E_NUMERIC;
