@@ -129,9 +129,9 @@ static void samples_are_what_they_say(void **state)
     assert_int_equal(ds.classes, 10);
     assert_int_equal(ds.x_shape.dim[1], 8);
     help_ok(h, help_open(h, "cifar10", "cifar10: " SAMPLES "cifar10_small_train.bin\n", &ds));
-    assert_int_equal(ds.n, 400);
+    assert_int_equal(ds.n, 1000);
     help_ok(h, help_open(h, "cifar10", "cifar10: " SAMPLES "cifar10_small_test.bin\n", &ds));
-    assert_int_equal(ds.n, 200);
+    assert_int_equal(ds.n, 300);
 }
 
 /* ---- synthetic ----------------------------------------------------------------------------- */
