@@ -360,20 +360,25 @@ double dlt_sys_wall_s(void)
 
 static volatile sig_atomic_t signal_seen;
 
+/* A closed terminal may send several SIGHUP: they count as one SIGTERM and never leave at once. */
 static void on_signal(int number)
 {
     bool stopping = signal_seen == SIGINT || signal_seen == SIGTERM;
-    if (stopping && number != SIGUSR1) _exit(128 + number);
-    if (!stopping) signal_seen = number;
+    if (stopping && (number == SIGINT || number == SIGTERM)) _exit(128 + number);
+    if (!stopping) signal_seen = number == SIGHUP ? SIGTERM : number;
 }
 
 void dlt_sys_signals_install(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    bool nohup = sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+    if (!nohup) sigaction(SIGHUP, &action, NULL);
+    action.sa_handler = SIG_IGN; /* a reader that went away is a failed write, not an end */
+    sigaction(SIGPIPE, &action, NULL);
 }
 
 int dlt_sys_signal_seen(void)

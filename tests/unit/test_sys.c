@@ -122,6 +122,24 @@ static void terminate_then_user_signal(void)
     _exit(dlt_sys_signal_seen());
 }
 
+static void hang_ups(void)
+{
+    dlt_sys_signals_install();
+    raise(SIGPIPE);
+    if (dlt_sys_signal_seen() != 0) _exit(1);
+    raise(SIGHUP);
+    raise(SIGHUP);
+    _exit(dlt_sys_signal_seen());
+}
+
+static void hang_up_under_nohup(void)
+{
+    signal(SIGHUP, SIG_IGN);
+    dlt_sys_signals_install();
+    raise(SIGHUP);
+    _exit(dlt_sys_signal_seen());
+}
+
 static void signals_are_seen_and_the_second_one_leaves(void **state)
 {
     (void)state;
@@ -130,6 +148,8 @@ static void signals_are_seen_and_the_second_one_leaves(void **state)
     assert_int_equal(in_child(interrupt_then_terminate), 143);
     assert_int_equal(in_child(user_signal_then_terminate), SIGTERM);
     assert_int_equal(in_child(terminate_then_user_signal), SIGTERM);
+    assert_int_equal(in_child(hang_ups), SIGTERM);
+    assert_int_equal(in_child(hang_up_under_nohup), 0);
 }
 
 static void *set_to_seven(void *ctx)
