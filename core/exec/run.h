@@ -79,4 +79,19 @@ DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
 DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
                        DltModelGraph **model, DltPlan **plan, DltErr *err) DLT_CHECKED;
 
+/* Time of every node of a training step, averaged over n_steps; step_ms is the time of a whole step without
+ * the timers. */
+typedef struct DltProfileRow {
+    const char *kernel, *layer;
+    double ms, flops, bytes;
+} DltProfileRow;
+typedef struct DltProfile {
+    int n;
+    DltProfileRow *row;
+    double step_ms, sum_ms;
+    const char *device;
+} DltProfile;
+DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,
+                      DltProfile *p, DltErr *err) DLT_CHECKED;
+
 #endif

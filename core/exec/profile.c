@@ -1,0 +1,97 @@
+/* Time of each node over some training steps, with its operations, bytes and rates. */
+#include "exec/session.h"
+
+#include "base/sys.h"
+
+/* One update of one micro batch, as the trainer does it but for logging. */
+static DltStatus one_step(DltFeed *f, DltStepState *state, DltErr *err)
+{
+    int64_t n_valid = 0;
+    state->update++;
+    state->batch++;
+    DLT_TRY(dlt_feed_batch(f, state, &n_valid, err));
+    DLT_TRY(dlt_feed_run(f, err));
+    return dlt_exec_run(f->p->exec, DLT_PHASE_UPDATE, err);
+}
+
+/* Each input read once, each output written once. */
+static double node_bytes(const DltNode *n)
+{
+    double bytes = 0;
+    for (int i = 0; i < DLT_MAX_IN; i++)
+        if (n->in[i]) bytes += (double)dlt_tensor_bytes(n->in[i]);
+    for (int i = 0; i < DLT_MAX_OUT; i++)
+        if (n->out[i]) bytes += (double)dlt_tensor_bytes(n->out[i]);
+    return bytes;
+}
+
+enum { WARM_UP = 5 };
+
+static DltStatus time_steps(DltFeed *f, DltStepState *state, int64_t n, DltProfile *p, DltErr *err)
+{
+    DltExec *exec = f->p->exec;
+    for (int i = 0; i < WARM_UP; i++)
+        DLT_TRY(one_step(f, state, err));
+    DLT_TRY(dlt_exec_sync(exec, err));
+    int64_t begin = dlt_sys_now_ns();
+    for (int64_t i = 0; i < n; i++)
+        DLT_TRY(one_step(f, state, err));
+    DLT_TRY(dlt_exec_sync(exec, err));
+    p->step_ms = (double)(dlt_sys_now_ns() - begin) * 1e-6 / (double)n;
+    dlt_exec_profile(exec, true);
+    for (int64_t i = 0; i < n; i++) {
+        DLT_TRY(one_step(f, state, err));
+        const int64_t *ns = dlt_exec_step_ns(exec);
+        for (int k = 0; k < p->n; k++)
+            p->row[k].ms += (double)ns[k] * 1e-6 / (double)n;
+    }
+    dlt_exec_profile(exec, false);
+    return DLT_OK;
+}
+
+static DltStatus open_program(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
+                              DltProgram **p, DltErr *err)
+{
+    DltSession *s = NULL;
+    DltModelOptions m = {.training = true,
+                         .split = DLT_TRAIN,
+                         .batch = spec->train.micro,
+                         .resident = spec->data.resident};
+    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
+    DLT_TRY(dlt_spec_load_data(spec, 1u << DLT_TRAIN, err));
+    DLT_TRY(dlt_program_plan(s, &m, p, err));
+    DLT_TRY(dlt_programs_fit(p, 1, err));
+    DLT_TRY(dlt_program_bind(*p, NULL, NULL, err));
+    DLT_TRY(dlt_weights_start(*p, err));
+    return dlt_program_upload(*p, err);
+}
+
+DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,
+                      DltProfile *p, DltErr *err)
+{
+    DltProgram *program = NULL;
+    DltFeed feed;
+    DLT_TRY(open_program(arena, spec, o, &program, err));
+    const DltPlan *plan = program->plan;
+    DltStepState state = {.seed = spec->seed,
+                          .batch = -1,
+                          .n_micro = 1,
+                          .lr = (float)dlt_schedule_rate(&spec->train.schedule, 0),
+                          .loss_scale = 1.0f,
+                          .sample_weight = (double)spec->train.micro};
+    DLT_TRY(dlt_feed_open(program, true, 0, &feed, err));
+    *p = (DltProfile){.n = plan->n_step, .device = program->s->info.name};
+    p->row = DLT_NEW_ARRAY(arena, p->n, DltProfileRow);
+    for (int i = 0; i < p->n; i++) {
+        const DltStep *step = &plan->step[i];
+        p->row[i] =
+            (DltProfileRow){.kernel = step->kernel ? step->kernel->name : step->node->op->name,
+                            .layer = step->node->name,
+                            .flops = step->node->op->flops(step->node),
+                            .bytes = step->node->op->view ? 0 : node_bytes(step->node)};
+    }
+    DLT_TRY(time_steps(&feed, &state, n_steps, p, err));
+    for (int i = 0; i < p->n; i++)
+        p->sum_ms += p->row[i].ms;
+    return DLT_OK;
+}
