@@ -126,8 +126,8 @@ bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops
 test: all tests
 	@./tests/run.sh $B $(T_UNIT) $(T_F64)
-check-gpu: all tests
-	@./tests/run.sh --gpu $B
+check-gpu: all $B/tests/parity/test_parity
+	$B/tests/parity/test_parity --backend cuda
 
 lint:
 	@./scripts/lint.sh

@@ -17,7 +17,7 @@ for t in "$@" tests/golden/*.sh tests/e2e/*.sh; do
     case $t in
     *.sh) p=$(count '^ok ' "$log/$name") f=$(count '^not ok ' "$log/$name") s=$(count '^skip ' "$log/$name") ;;
     *) p=$(count '^\[       OK \]' "$log/$name") f=$(count '^\[  FAILED  \] .*[^)]$' "$log/$name")
-       s=$(count '^\[  SKIPPED \] [^0-9]' "$log/$name")
+       s=$(sed -n 's/^\[  SKIPPED \] \([0-9][0-9]*\) test.*/\1/p' "$log/$name" | awk '{n+=$1} END{print n+0}')
        p=$((p)) f=$(sed -n 's/^\[  FAILED  \] \([0-9][0-9]*\) test.*/\1/p' "$log/$name" | awk '{n+=$1} END{print n+0}') ;;
     esac
     [ $rc -ne 0 ] && [ "$f" -eq 0 ] && f=1

@@ -42,8 +42,10 @@ DltTensor *dlt_pointwise_loss(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor
  *   metric_add: v f64[n], acc f64[n]
  *   metric_topk: logits, y, w, acc f64[2] {hits, weight}; attr k; a tie counts by lower index first;
  *     rows whose label is `ignore` count nothing
- *   metric_confusion: logits, y, w, acc f64[V * V] ([true][predicted])
- *   metric_regression: p, t, w, acc f64[6]: weight, sum|d|, sum d^2, sum t, sum t^2, elements */
+ *   metric_confusion: logits, y, w, acc f64[V * V] ([true][predicted]); labels outside 0..V-1
+ *     count nothing
+ *   metric_regression: p, t, w, acc f64[6]: weight of the samples, then over
+ *     elements weighed by their sample: sum |d|, sum d^2, sum t, sum t^2, weight */
 typedef struct DltMetricTopk {
     int32_t k, ignore;
 } DltMetricTopk;

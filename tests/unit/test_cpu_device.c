@@ -215,15 +215,36 @@ static void plugin_switch(void **state)
     dlt_arena_free(arena);
 }
 
+/* The k-th thread does not start (fault build only): RESOURCE, and the earlier ones end. */
+static void thread_fails(void **state)
+{
+    (void)state;
+    for (int k = 1; k <= 3; k++) {
+        DltErr err;
+        char fault[32];
+        DltArena *arena = dlt_arena_new();
+        DltDeviceOptions o = {.n_thread = 4};
+        DltDevice *dev = NULL;
+        dlt_err_init(&err);
+        snprintf(fault, sizeof fault, "thread:%d:EAGAIN:once", k);
+        if (!dlt_sys_fault_set(fault)) {
+            dlt_arena_free(arena);
+            skip();
+        }
+        assert_int_equal(dlt_backend_cpu.open(arena, &o, &dev, &err), DLT_E_RESOURCE);
+        assert_non_null(strstr(err.report[0].text, "of 4; set fewer threads"));
+        assert_true(dlt_sys_fault_set(""));
+        dlt_arena_free(arena);
+    }
+}
+
 int main(void)
 {
-    enum { FIRST = 4, MAX = 128 };
+    enum { FIRST = 5, MAX = 128 };
     static char names[MAX][256];
     struct CMUnitTest tests[MAX] = {
-        cmocka_unit_test(chunks_cover),
-        cmocka_unit_test(memory),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(plugin_switch),
+        cmocka_unit_test(chunks_cover),  cmocka_unit_test(memory),       cmocka_unit_test(lists),
+        cmocka_unit_test(plugin_switch), cmocka_unit_test(thread_fails),
     };
     int n = FIRST;
     for (int i = 0; i < case_large.n; i++, n++) {
