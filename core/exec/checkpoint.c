@@ -64,7 +64,7 @@ static const char override_key[] = "dltrain.overrides", class_key[] = "dltrain.c
 
 static void *member(const DltCheckpointMeta *m, const MetaRow *row)
 {
-    return (char *)(uintptr_t)m + row->offset;
+    return (char *)m + row->offset;
 }
 
 static const char *str_text(DltArena *arena, const void *v)
@@ -272,20 +272,19 @@ static int by_name(const void *a, const void *b)
                   (*(const DltCheckpointTensor *const *)b)->name);
 }
 
-/* The header of a file of file_bytes, of which `bytes` holds the first n. */
-static DltStatus parse_head(DltArena *arena, const char *path, const char *bytes, int64_t n,
-                            int64_t file_bytes, DltCheckpoint *c, int64_t *data, DltErr *err)
+static DltStatus parse_head(DltArena *arena, const DltFileHead *head, DltCheckpoint *c,
+                            int64_t *data, DltErr *err)
 {
     json_t *meta = NULL;
-    *c = (DltCheckpoint){.file_bytes = file_bytes, .path = dlt_arena_str(arena, path)};
-    DLT_TRY(dlt_safetensors_parse(arena, path, bytes, n, file_bytes, c, data, &meta, err));
-    DltStatus status = read_meta(arena, path, meta, &c->meta, err);
+    *c = (DltCheckpoint){.file_bytes = head->file_bytes, .path = dlt_arena_str(arena, head->path)};
+    DLT_TRY(dlt_safetensors_parse(arena, head, c, data, &meta, err));
+    DltStatus status = read_meta(arena, head->path, meta, &c->meta, err);
     json_decref(meta);
     DLT_TRY(status);
     c->by_name = DLT_NEW_ARRAY(arena, c->n_tensor, const DltCheckpointTensor *);
     for (int i = 0; i < c->n_tensor; i++)
         c->by_name[i] = &c->tensor[i];
-    qsort(c->by_name, (size_t)c->n_tensor, sizeof *c->by_name, by_name);
+    qsort(c->by_name, (size_t)c->n_tensor, sizeof(const DltCheckpointTensor *), by_name);
     return DLT_OK;
 }
 
@@ -294,7 +293,8 @@ DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *by
 {
     DltCheckpoint *c = DLT_NEW(arena, DltCheckpoint);
     int64_t at = 0;
-    DLT_TRY(parse_head(arena, path, bytes, n, n, c, &at, err));
+    DltFileHead head = {path, bytes, n, n};
+    DLT_TRY(parse_head(arena, &head, c, &at, err));
     for (int i = 0; i < c->n_tensor; i++) {
         DltCheckpointTensor *t = &c->tensor[i];
         t->bytes = (const char *)bytes + at;
@@ -352,11 +352,12 @@ static DltStatus read_bytes(DltArena *arena, const char *path, const OpenFile *f
 static DltStatus read_header(DltArena *arena, const char *path, const OpenFile *file,
                              DltCheckpoint **out, DltErr *err)
 {
-    char *head = NULL;
+    char *bytes = NULL;
     int64_t data = 0;
     DltCheckpoint *c = DLT_NEW(arena, DltCheckpoint);
-    DLT_TRY(read_bytes(arena, path, file, file->head_bytes, &head, err));
-    DLT_TRY(parse_head(arena, path, head, file->head_bytes, file->bytes, c, &data, err));
+    DLT_TRY(read_bytes(arena, path, file, file->head_bytes, &bytes, err));
+    DltFileHead head = {path, bytes, file->head_bytes, file->bytes};
+    DLT_TRY(parse_head(arena, &head, c, &data, err));
     *out = c;
     return DLT_OK;
 }
@@ -408,7 +409,7 @@ static int name_matches(const void *name, const void *t)
 
 const DltCheckpointTensor *dlt_checkpoint_find(const DltCheckpoint *c, const char *name)
 {
-    const DltCheckpointTensor **found =
-        bsearch(name, c->by_name, (size_t)c->n_tensor, sizeof *c->by_name, name_matches);
+    const DltCheckpointTensor **found = bsearch(name, c->by_name, (size_t)c->n_tensor,
+                                                sizeof(const DltCheckpointTensor *), name_matches);
     return found != NULL ? *found : NULL;
 }

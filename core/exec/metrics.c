@@ -87,7 +87,7 @@ static double value_of(const DltMetricRow *row, const char *name)
 {
     for (int i = 0; i < row->n; i++)
         if (strcmp(row->name[i], name) == 0) return row->value[i];
-    return NAN;
+    return (double)NAN;
 }
 
 static const char *csv_line(const DltRunFolder *f, DltArena *arena, const DltMetricRow *row)

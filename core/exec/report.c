@@ -58,12 +58,12 @@ enum { CELL_NORM, CELL_SPEED, CELL_WAIT, CELL_MEMORY, N_LAST };
 
 static double *figures(DltTrainer *t, int split)
 {
-    return t->cell + N_FIRST + split * t->spec->n_metric;
+    return &t->cell[N_FIRST + split * t->spec->n_metric];
 }
 
 static double *last_cells(DltTrainer *t)
 {
-    return t->cell + N_FIRST + DLT_N_SPLIT * t->spec->n_metric;
+    return &t->cell[N_FIRST + DLT_N_SPLIT * t->spec->n_metric];
 }
 
 /* The figures of the last row before this process began. */

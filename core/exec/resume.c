@@ -104,19 +104,23 @@ static void compare_maps(Compare *w, const char *path, const DltYaml *was, const
     }
 }
 
+/* Two values of one kind: true when they are equal or their parts have been compared. */
+static bool compare_parts(Compare *w, const char *path, const DltYaml *was, const DltYaml *is)
+{
+    if (was->kind == DLT_YAML_SCALAR) return strcmp(was->text, is->text) == 0;
+    if (was->kind == DLT_YAML_MAP) {
+        compare_maps(w, path, was, is);
+        return true;
+    }
+    for (int i = 0; i < was->n && was->n == is->n; i++)
+        compare(w, dlt_arena_printf(w->arena, "%s[%d]", path, i), was->item[i], is->item[i]);
+    return was->n == is->n;
+}
+
 static void compare(Compare *w, const char *path, const DltYaml *was, const DltYaml *is)
 {
-    bool both = was != NULL && is != NULL && was->kind == is->kind;
-    if (both && was->kind == DLT_YAML_MAP) {
-        compare_maps(w, path, was, is);
+    if (was != NULL && is != NULL && was->kind == is->kind && compare_parts(w, path, was, is))
         return;
-    }
-    if (both && was->kind == DLT_YAML_LIST && was->n == is->n) {
-        for (int i = 0; i < was->n; i++)
-            compare(w, dlt_arena_printf(w->arena, "%s[%d]", path, i), was->item[i], is->item[i]);
-        return;
-    }
-    if (both && was->kind == DLT_YAML_SCALAR && strcmp(was->text, is->text) == 0) return;
     size_t n = sizeof optimizer - 1;
     bool kind = strncmp(path, optimizer, n) == 0 && path[n] == '.' &&
                 strchr(path + n + 1, '.') == NULL && strcmp(path + n, ".groups") != 0;

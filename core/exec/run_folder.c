@@ -98,15 +98,16 @@ static void read_line(const char *path, char *text, size_t size)
     dlt_sys_close(fd);
 }
 
-typedef struct Holder {
-    long pid;
-    char host[128], boot[64];
-    double since;
+typedef struct Holder { /* as the lock's text has it */
+    char pid[24], host[128], boot[64], since[24];
 } Holder;
 
 static Holder ourselves(void)
 {
-    Holder h = {.pid = (long)getpid(), .since = dlt_sys_wall_s()};
+    Holder h;
+    snprintf(h.pid, sizeof h.pid, "%ld", (long)getpid());
+    snprintf(h.since, sizeof h.since, "%.0f", dlt_sys_wall_s());
+    memset(h.host, 0, sizeof h.host);
     if (gethostname(h.host, sizeof h.host - 1) != 0 || h.host[0] == '\0')
         snprintf(h.host, sizeof h.host, "unknown");
     read_line("/proc/sys/kernel/random/boot_id", h.boot, sizeof h.boot);
@@ -121,17 +122,17 @@ static bool read_holder(int fd, Holder *h)
     *h = (Holder){0};
     int64_t n = dlt_sys_pread(fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
-    return sscanf(text, "pid %ld host %127s boot %63s since %lf", &h->pid, h->host, h->boot,
-                  &h->since) == 4;
+    return sscanf(text, "pid %23s host %127s boot %63s since %23s", h->pid, h->host, h->boot,
+                  h->since) == 4;
 }
 
 static DltStatus held(const DltRunFolder *f, const Holder *h, DltErr *err)
 {
-    if (h->pid == 0)
+    if (h->pid[0] == '\0')
         return dlt_err(err, DLT_E_RESOURCE, "%s: another run is just starting in this folder",
                        dlt_path_absolute(f->arena, f->path));
     return dlt_err(err, DLT_E_RESOURCE,
-                   "%s: a run is writing into this folder: process %ld on %s; wait for its end, or "
+                   "%s: a run is writing into this folder: process %s on %s; wait for its end, or "
                    "give --out another folder",
                    dlt_path_absolute(f->arena, f->path), h->pid, h->host);
 }
@@ -149,13 +150,13 @@ static DltStatus take_lock(DltRunFolder *f, bool *stale, DltErr *err)
     if (!locked && (reason == EWOULDBLOCK || reason == EINTR)) return held(f, &old, err);
     if (*stale && strcmp(old.boot, us.boot) != 0 && strcmp(old.host, us.host) != 0)
         return dlt_err(err, DLT_E_RESOURCE,
-                       "%s: the lock was taken by process %ld on another machine, %s; if that run "
+                       "%s: the lock was taken by process %s on another machine, %s; if that run "
                        "is dead, remove the file `lock`",
                        dlt_path_absolute(f->arena, f->path), old.pid, old.host);
     if (*stale)
-        dlt_log("taking over the lock of process %ld on %s, which is gone", old.pid, old.host);
+        dlt_log("taking over the lock of process %s on %s, which is gone", old.pid, old.host);
     char text[LOCK_TEXT];
-    int n = snprintf(text, sizeof text, "pid %ld host %s boot %s since %.0f\n", us.pid, us.host,
+    int n = snprintf(text, sizeof text, "pid %s host %s boot %s since %s\n", us.pid, us.host,
                      us.boot, us.since);
     if (dlt_sys_truncate(f->lock_fd, 0) == 0 && dlt_sys_write_all(f->lock_fd, text, (size_t)n))
         return DLT_OK;
@@ -308,8 +309,8 @@ void dlt_run_folder_close(DltRunFolder *f)
     close_fd(&f->log_fd);
     close_fd(&f->jsonl_fd);
     close_fd(&f->csv_fd);
-    Holder h;
-    bool ours = f->lock_fd >= 0 && read_holder(f->lock_fd, &h) && h.pid == (long)getpid() &&
+    Holder h, us = ourselves();
+    bool ours = f->lock_fd >= 0 && read_holder(f->lock_fd, &h) && strcmp(h.pid, us.pid) == 0 &&
                 dlt_sys_lock(f->lock_fd) == 0;
     if (ours && dlt_sys_truncate(f->lock_fd, 0) != 0) dlt_log_debug("the lock keeps its text");
     close_fd(&f->lock_fd);

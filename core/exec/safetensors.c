@@ -48,7 +48,7 @@ static json_t *tensor_json(const DltCheckpointTensor *t, int64_t begin)
     for (int i = 0; i < t->shape.rank; i++)
         json_array_append_new(shape, json_integer(t->shape.dim[i]));
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_of(t->dtype)->name, "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + t->n_bytes));
+                     "data_offsets", (json_int_t)begin, (json_int_t)begin + (json_int_t)t->n_bytes);
 }
 
 static DltStatus check_tensor(const DltCheckpointTensor *t, DltErr *err)
@@ -68,7 +68,7 @@ static json_t *head_json(DltArena *arena, const DltCheckpointTensor *tensor, int
 {
     char *crcs = dlt_arena_new_bytes(arena, (size_t)n_tensor * CRC_DIGITS + 1, 1);
     for (int i = 0; i < n_tensor; i++)
-        snprintf(crcs + i * CRC_DIGITS, CRC_DIGITS + 1, "%08x", tensor[i].crc);
+        snprintf(crcs + (size_t)i * CRC_DIGITS, CRC_DIGITS + 1, "%08x", tensor[i].crc);
     json_t *head =
         json_pack("{s:{s:s, s:s, s:s, s:s}}", "__metadata__", "dltrain.header_crc32", "00000000",
                   "dltrain.file_bytes", "00000000000000000000", "dltrain.format",
@@ -122,7 +122,7 @@ DltStatus dlt_safetensors_head(DltArena *arena, const DltCheckpointTensor *tenso
     DLT_BUG_ON(strncmp(*head + LENGTH_BYTES, head_start, sizeof head_start - 1) != 0);
     static const char before[] = "\",\"dltrain.file_bytes\":\"";
     char digits[24];
-    snprintf(digits, sizeof digits, "%020lld", (long long)(file_bytes + *n));
+    snprintf(digits, sizeof digits, "%020lld", (long long)file_bytes + (long long)*n);
     memcpy(*head + CRC_AT + CRC_DIGITS + sizeof before - 1, digits, 20);
     snprintf(digits, sizeof digits, "%08x", head_crc(*head, *n));
     memcpy(*head + CRC_AT, digits, CRC_DIGITS);
@@ -288,7 +288,7 @@ static DltStatus read_tensor(const Reader *r, const char *name, const json_t *js
         return damaged(r, "%s: its shape needs more bytes than the file has", name);
     if (json_integer_value(from) != begin || json_integer_value(to) != begin + bytes)
         return damaged(r, "%s: it does not lie at [%lld, %lld)", name, (long long)begin,
-                       (long long)(begin + bytes));
+                       (long long)begin + (long long)bytes);
     t->name = dlt_arena_str(r->arena, name);
     t->dtype = type->dtype;
     t->n_bytes = bytes;
@@ -349,7 +349,7 @@ static DltStatus read_tensors(const Reader *r, json_t *json, DltCheckpoint *c)
     }
     if (begin == r->file_bytes - r->head_bytes) return DLT_OK;
     return damaged(r, "tensors end at byte %lld, the file at %lld",
-                   (long long)(begin + r->head_bytes), (long long)r->file_bytes);
+                   (long long)begin + (long long)r->head_bytes, (long long)r->file_bytes);
 }
 
 static DltStatus read_json(Reader *r, json_t *json, DltCheckpoint *c, json_t **meta)
@@ -371,16 +371,20 @@ static DltStatus read_json(Reader *r, json_t *json, DltCheckpoint *c, json_t **m
     return status;
 }
 
-DltStatus dlt_safetensors_parse(DltArena *arena, const char *path, const char *head, int64_t n,
-                                int64_t file_bytes, DltCheckpoint *c, int64_t *data, json_t **meta,
-                                DltErr *err)
+DltStatus dlt_safetensors_parse(DltArena *arena, const DltFileHead *head, DltCheckpoint *c,
+                                int64_t *data, json_t **meta, DltErr *err)
 {
-    Reader r = {.arena = arena, .path = path, .head = head, .file_bytes = file_bytes, .err = err};
-    DLT_TRY(dlt_safetensors_head_bytes(path, head, n, file_bytes, &r.head_bytes, err));
-    DLT_BUG_ON(n < r.head_bytes);
+    Reader r = {.arena = arena,
+                .path = head->path,
+                .head = head->bytes,
+                .file_bytes = head->file_bytes,
+                .err = err};
+    DLT_TRY(dlt_safetensors_head_bytes(head->path, head->bytes, head->n, head->file_bytes,
+                                       &r.head_bytes, err));
+    DLT_BUG_ON(head->n < r.head_bytes);
     DLT_TRY(check_head_crc(&r));
     json_error_t why;
-    json_t *json = json_loadb(head + LENGTH_BYTES, (size_t)(r.head_bytes - LENGTH_BYTES),
+    json_t *json = json_loadb(head->bytes + LENGTH_BYTES, (size_t)(r.head_bytes - LENGTH_BYTES),
                               JSON_REJECT_DUPLICATES, &why);
     if (json == NULL) return damaged(&r, "its header is no JSON: %.160s", why.text);
     DltStatus status = read_json(&r, json, c, meta);

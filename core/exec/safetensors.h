@@ -28,13 +28,16 @@ enum {
 DltStatus dlt_safetensors_head(DltArena *arena, const DltCheckpointTensor *tensor, int n_tensor,
                                json_t *meta, char **head, int64_t *n, DltErr *err) DLT_CHECKED;
 
-/* Checks all that can be known from the first bytes of a file of file_bytes: lengths, checksum of
- * the header, syntax, duplicates, names, shapes, offsets. `head` holds `n` bytes, enough for the
- * header or the whole file. c->tensor is made (bytes still NULL, crc as stated), *data is where
- * tensors begin, *meta the caller's keys (json_decref it). */
-DltStatus dlt_safetensors_parse(DltArena *arena, const char *path, const char *head, int64_t n,
-                                int64_t file_bytes, DltCheckpoint *c, int64_t *data, json_t **meta,
-                                DltErr *err) DLT_CHECKED;
+/* The beginning of a file: `n` of its bytes, at least the header. */
+typedef struct DltFileHead {
+    const char *path, *bytes;
+    int64_t n, file_bytes;
+} DltFileHead;
+/* Checks all that can be known from it: lengths, checksum of the header, syntax, duplicates, names,
+ * shapes, offsets. c->tensor is made (bytes still NULL, crc as stated), *data is where tensors
+ * begin, *meta the caller's keys (json_decref it). */
+DltStatus dlt_safetensors_parse(DltArena *arena, const DltFileHead *head, DltCheckpoint *c,
+                                int64_t *data, json_t **meta, DltErr *err) DLT_CHECKED;
 /* Length of length field and header, at most file_bytes; CHECKPOINT with the kind of file when the
  * first n bytes begin no safetensors file. */
 DltStatus dlt_safetensors_head_bytes(const char *path, const char *start, int64_t n,

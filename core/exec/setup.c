@@ -30,8 +30,10 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
 {
     DltSession *s = DLT_NEW(arena, DltSession);
     *s = (DltSession){.arena = arena, .spec = spec, .o = o};
+    *session = s;
     const char *name = o->device != NULL ? o->device : spec->device;
-    DltMark at = o->device != NULL ? (DltMark){.file = "<command line>"} : spec->device_at;
+    DltMark at = spec->device_at;
+    if (o->device != NULL) at = (DltMark){.file = "<command line>"};
     DLT_TRY(dlt_backend_find(name, at, &s->backend, err));
     DltDeviceOptions options = {.index = device_index(name),
                                 .n_thread = o->n_thread,
@@ -50,7 +52,6 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
     }
     DLT_TRY(status);
     s->backend->info(s->dev, &s->info);
-    *session = s;
     return DLT_OK;
 }
 

@@ -62,7 +62,7 @@ void dlt_snapshot_reserve(DltSnapshot *s)
 
 static void *host_copy(const DltSnapshot *s, int i)
 {
-    return (void *)(uintptr_t)s->entry[i].bytes;
+    return (void *)s->entry[i].bytes;
 }
 
 /* Index of the first element that is not finite, -1: all are (or the type holds no fractions). */
