@@ -71,8 +71,8 @@ $B/starters.o: $B/starters.c
 FLAGS_core_cpu_dnnl_ := -fopenmp
 $B/dltrain-dnnl.so: $(DNNL_SRC:%.c=$B/%.o)
 	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm
-GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86 \
- -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=sm_90 \
+# sm_80 code runs on 8.6 and 8.9 too; PTX serves what is newer than Hopper
+GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
  -gencode arch=compute_90,code=compute_90
 FLAGS_cuda_ := -isystem $(CUDA)/include
 $B/cuda/kernels/%.o: cuda/kernels/%.cu
