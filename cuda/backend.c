@@ -3,6 +3,7 @@
  * for) has its own message. What runs on the device is elsewhere: lanes.c and record.c move and
  * order work, kernels/ and matmul.c, conv.c compute. */
 #include "base/log.h"
+#include "cuda/branch.h"
 #include "cuda/devices.h"
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
@@ -113,6 +114,7 @@ static void close_device(DltDevice *dev)
     (void)cudaSetDevice(dev->index);
     (void)cudaDeviceSynchronize();
     dlt_cuda_programs_close(dev);
+    dlt_cuda_branches_close(dev);
     dlt_dnn_close(dev);
     dlt_lt_close(dev);
     dlt_tune_close(dev);
@@ -122,6 +124,7 @@ static void close_device(DltDevice *dev)
         r->ptr = NULL;
     }
     (void)cudaGetLastError();
+    dev->closed = true;
 }
 
 static DltStatus open_device(DltArena *arena, const DltDeviceOptions *o, DltDevice **out,
@@ -198,7 +201,7 @@ DltStatus dlt_cuda_alloc(DltDevice *dev, size_t bytes, void **ptr, DltErr *err)
 
 void dlt_cuda_release(DltDevice *dev, void *ptr)
 {
-    if (!ptr) return;
+    if (!ptr || dev->closed) return; /* closing has freed it */
     for (DltCudaRegion *r = dev->region; r; r = r->next) {
         if (r->ptr != ptr) continue;
         if (cudaFree(ptr) != cudaSuccess) (void)cudaGetLastError();

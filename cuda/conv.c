@@ -3,6 +3,7 @@
  * images, f32 filter gradients of 16-bit products, channel counts the tensor cores do not like)
  * goes through a copy in scratch in the order the library wants. */
 #include "ops/conv.h"
+#include "cuda/branch.h"
 #include "cuda/dnn.h"
 #include "cuda/kernels/kernels.h"
 
@@ -224,18 +225,9 @@ static DltStatus launch_dnn(const DltCall *call, DltErr *err)
 
 extern const DltKernel dlt_cuda_conv_fwd_plain, dlt_cuda_conv_data_plain,
     dlt_cuda_conv_filter_plain; /* kernels/conv_plain.cu */
-static const DltKernel fwd = {.name = "conv_fwd.cuda.dnn",
-                              .accepts = accepts_dnn,
-                              .prepare = prepare_dnn,
-                              .launch = launch_dnn};
-static const DltKernel data = {.name = "conv_bwd_data.cuda.dnn",
-                               .accepts = accepts_dnn,
-                               .prepare = prepare_dnn,
-                               .launch = launch_dnn};
-static const DltKernel filter = {.name = "conv_bwd_filter.cuda.dnn",
-                                 .accepts = accepts_dnn,
-                                 .prepare = prepare_dnn,
-                                 .launch = launch_dnn};
+DLT_CUDA_KERNEL(fwd, "conv_fwd.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
+DLT_CUDA_KERNEL(data, "conv_bwd_data.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
+DLT_CUDA_KERNEL(filter, "conv_bwd_filter.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 
 const DltKernel *const dlt_cuda_conv_fwd[] = {&fwd, &dlt_cuda_conv_fwd_plain, NULL};
 const DltKernel *const dlt_cuda_conv_bwd_data[] = {&data, &dlt_cuda_conv_data_plain, NULL};

@@ -25,6 +25,7 @@ struct DltStream {
     unsigned *ticket;  /* device memory, [DLT_CUDA_TICKETS], zero */
     DltDevice *dev;
     int lane;
+    bool joined; /* the next kernel waits for other streams too: no overlap with the one before */
 };
 
 typedef struct DltCudaRegion {
@@ -32,6 +33,7 @@ typedef struct DltCudaRegion {
     struct DltCudaRegion *next;
 } DltCudaRegion;
 typedef struct DltCudaProgram DltCudaProgram; /* record.c */
+typedef struct DltBranches DltBranches;       /* branch.c */
 
 struct DltDevice {
     DltArena *arena;
@@ -42,10 +44,11 @@ struct DltDevice {
     size_t shared_bytes; /* a block may have, after asking */
     char name[128];
     bool overlap; /* programmatic dependent launch: the next kernel's start hides behind this one */
-    bool recording;
+    bool recording, closed;
     DltStream lane[DLT_LANES];
     DltCudaRegion *region;
     DltCudaProgram *program;
+    DltBranches *branches;
     DltLt *lt;
     DltDnn *dnn;
     DltTune *tune;

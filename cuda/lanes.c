@@ -1,6 +1,6 @@
 /* Lanes are CUDA streams; one event each orders them. Streams are non-blocking, so nothing here
  * touches the legacy default stream. */
-#include "cuda/cuda.h"
+#include "cuda/branch.h"
 
 DltStatus dlt_cuda_lanes_open(DltDevice *dev, DltErr *err)
 {
@@ -38,6 +38,7 @@ DltStream *dlt_cuda_stream(DltDevice *dev, int lane)
 DltStatus dlt_cuda_upload(DltStream *s, void *dst, const void *src, size_t bytes, DltErr *err)
 {
     if (bytes == 0) return DLT_OK;
+    DLT_TRY(dlt_cuda_branches_barrier(s->dev, err));
     cudaError_t e = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s->handle);
     return dlt_cuda_check(e, DLT_NO_MARK, "cuda: copying to the GPU", err);
 }
@@ -45,6 +46,7 @@ DltStatus dlt_cuda_upload(DltStream *s, void *dst, const void *src, size_t bytes
 DltStatus dlt_cuda_download(DltStream *s, void *dst, const void *src, size_t bytes, DltErr *err)
 {
     if (bytes == 0) return DLT_OK;
+    DLT_TRY(dlt_cuda_branches_barrier(s->dev, err));
     cudaError_t e = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, s->handle);
     return dlt_cuda_check(e, DLT_NO_MARK, "cuda: copying from the GPU", err);
 }
@@ -52,6 +54,7 @@ DltStatus dlt_cuda_download(DltStream *s, void *dst, const void *src, size_t byt
 DltStatus dlt_cuda_zero(DltStream *s, void *dst, size_t bytes, DltErr *err)
 {
     if (bytes == 0) return DLT_OK;
+    DLT_TRY(dlt_cuda_branches_barrier(s->dev, err));
     return dlt_cuda_check(cudaMemsetAsync(dst, 0, bytes, s->handle), DLT_NO_MARK,
                           "cuda: clearing GPU memory", err);
 }
@@ -70,6 +73,7 @@ DltStatus dlt_cuda_wait(DltDevice *dev, int lane, int other, DltErr *err)
     if (lane == other) return DLT_OK;
     DltStream *s = dlt_cuda_stream(dev, lane), *o = dlt_cuda_stream(dev, other);
     if (dev->recording && !is_capturing(o)) return DLT_OK;
+    if (dev->recording && other == 0) DLT_TRY(dlt_cuda_branches_join(dev, err));
     cudaError_t e = cudaEventRecord(o->event, o->handle);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(s->handle, o->event, 0);
     return dlt_cuda_check(e, DLT_NO_MARK, "cuda: ordering two lanes", err);

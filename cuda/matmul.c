@@ -3,6 +3,7 @@
  * pass of our own (GELU), or far more (gradients with bias sums), so it is a kernel of ours behind
  * the product. */
 #include "ops/matmul.h"
+#include "cuda/branch.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lt.h"
 
@@ -120,7 +121,6 @@ static DltStatus launch_lt(const DltCall *c, DltErr *err)
     return dlt_cuda_finish(c, &f, err);
 }
 
-static const DltKernel lt = {
-    .name = "matmul.cuda.lt", .accepts = accepts_lt, .prepare = prepare_lt, .launch = launch_lt};
+DLT_CUDA_KERNEL(lt, "matmul.cuda.lt", accepts_lt, prepare_lt, launch_lt);
 extern const DltKernel dlt_cuda_matmul_plain; /* kernels/matmul.cu */
 const DltKernel *const dlt_cuda_matmul[] = {&lt, &dlt_cuda_matmul_plain, NULL};

@@ -1,7 +1,7 @@
 /* Recording: what the lanes enqueue between record_begin and record_end becomes a CUDA graph that
  * replay launches whole. Capture is thread-local, so that loader threads may copy meanwhile. Lanes
- * that were forked are joined to lane 0 before the end, as CUDA demands. */
-#include "cuda/cuda.h"
+ * and branches that were forked are joined to lane 0 before the end, as CUDA demands. */
+#include "cuda/branch.h"
 #include "cuda/tune.h"
 
 struct DltCudaProgram {
@@ -13,18 +13,19 @@ DltStatus dlt_cuda_record_begin(DltDevice *dev, DltErr *err)
 {
     DLT_BUG_ON(dev->recording);
     dlt_tune_save(dev);
+    DLT_TRY(dlt_cuda_branches_prepare(dev, err));
     DLT_TRY(dlt_cuda_sync(dev, err));
     cudaError_t e = cudaStreamBeginCapture(dev->lane[0].handle, cudaStreamCaptureModeThreadLocal);
     DLT_TRY(dlt_cuda_check(e, DLT_NO_MARK, "cuda: starting to record a step", err));
     dev->recording = true;
-    return DLT_OK;
+    return dlt_cuda_branches_begin(dev, err);
 }
 
 static DltStatus join_lanes(DltDevice *dev, DltErr *err)
 {
     for (int i = 1; i < DLT_LANES; i++)
         DLT_TRY(dlt_cuda_wait(dev, 0, i, err));
-    return DLT_OK;
+    return dlt_cuda_branches_join(dev, err);
 }
 
 DltStatus dlt_cuda_record_end(DltDevice *dev, void **program, DltErr *err)

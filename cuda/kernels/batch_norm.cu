@@ -304,10 +304,9 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return rows_fit(axis_of(n->in[0], 1), why_not);
 }
 
-static const DltKernel fwd = {"batch_norm_fwd.cuda.channels", accepts, prepare, launch_fwd};
-static const DltKernel bwd = {"batch_norm_bwd.cuda.channels", accepts, prepare, launch_bwd};
-static const DltKernel inference = {"batch_norm_infer.cuda.channels", accepts, nullptr,
-                                    launch_infer};
+DLT_CUDA_KERNEL(fwd, "batch_norm_fwd.cuda.channels", accepts, prepare, launch_fwd);
+DLT_CUDA_KERNEL(bwd, "batch_norm_bwd.cuda.channels", accepts, prepare, launch_bwd);
+DLT_CUDA_KERNEL(inference, "batch_norm_infer.cuda.channels", accepts, nullptr, launch_infer);
 
 } // namespace
 

@@ -211,12 +211,10 @@ extern "C" DltStatus dlt_cuda_order(const DltCall *call, const DltCudaOrder *ord
 }
 
 extern "C" {
-extern const DltKernel dlt_cuda_conv_fwd_plain, dlt_cuda_conv_data_plain,
-    dlt_cuda_conv_filter_plain;
-const DltKernel dlt_cuda_conv_fwd_plain = {"conv_fwd.cuda.plain", dlt_cuda_accepts_any, nullptr,
-                                           forward};
-const DltKernel dlt_cuda_conv_data_plain = {"conv_bwd_data.cuda.plain", dlt_cuda_accepts_any,
-                                            nullptr, backward_data};
-const DltKernel dlt_cuda_conv_filter_plain = {"conv_bwd_filter.cuda.plain", dlt_cuda_accepts_any,
-                                              nullptr, backward_filter};
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_conv_fwd_plain, "conv_fwd.cuda.plain", dlt_cuda_accepts_any,
+                         nullptr, forward);
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_conv_data_plain, "conv_bwd_data.cuda.plain", dlt_cuda_accepts_any,
+                         nullptr, backward_data);
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_conv_filter_plain, "conv_bwd_filter.cuda.plain",
+                         dlt_cuda_accepts_any, nullptr, backward_filter);
 }

@@ -3,7 +3,7 @@
 #ifndef DLT_DISPATCH_CUH
 #define DLT_DISPATCH_CUH
 
-#include "cuda/cuda.h"
+#include "cuda/branch.h"
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -188,7 +188,8 @@ static DltStatus enqueue(const DltCall *c, DltErr *err, void (*kernel)(P...), di
     config.dynamicSmemBytes = shared;
     config.stream = c->stream->handle;
     config.attrs = &overlap;
-    config.numAttrs = c->stream->dev->overlap ? 1 : 0;
+    config.numAttrs = c->stream->dev->overlap && !c->stream->joined ? 1 : 0;
+    c->stream->joined = false;
     cudaError_t e = cudaSuccess;
     if (shared > 48 * 1024)
         e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

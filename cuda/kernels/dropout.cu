@@ -67,7 +67,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     if (n->in[0]->dtype == n->out[0]->dtype) return true;
     return dlt_cuda_refuse(why_not, "x and y differ in type");
 }
-static const DltKernel kernel = {"dropout.cuda.philox", accepts, nullptr, launch};
+DLT_CUDA_KERNEL(kernel, "dropout.cuda.philox", accepts, nullptr, launch);
 
 } // namespace
 

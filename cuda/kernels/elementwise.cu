@@ -272,17 +272,15 @@ static DltStatus launch_cast_any(const DltCall *c, DltErr *err)
                    n);
 }
 
-static const DltKernel unary_pack = {"unary_fwd.cuda.flat", accepts_flat, nullptr, launch_unary};
-static const DltKernel unary_grad_pack = {"unary_bwd.cuda.flat", accepts_flat, nullptr,
-                                          launch_unary_grad};
-static const DltKernel binary_pack = {"binary.cuda.flat", accepts_flat, nullptr, launch_binary};
-static const DltKernel binary_walk = {"binary.cuda.broadcast", dlt_cuda_accepts_any, nullptr,
-                                      launch_binary_walk};
-static const DltKernel bias = {"bias_fwd.cuda.axis", accepts_bias, nullptr, launch_bias};
-static const DltKernel copy = {"copy.cuda.memcpy", accepts_copy, nullptr, launch_copy};
-static const DltKernel cast = {"cast.cuda.flat", accepts_cast, nullptr, launch_cast};
-static const DltKernel cast_any = {"cast.cuda.any", dlt_cuda_accepts_same_layout, nullptr,
-                                   launch_cast_any};
+DLT_CUDA_KERNEL(unary_pack, "unary_fwd.cuda.flat", accepts_flat, nullptr, launch_unary);
+DLT_CUDA_KERNEL(unary_grad_pack, "unary_bwd.cuda.flat", accepts_flat, nullptr, launch_unary_grad);
+DLT_CUDA_KERNEL(binary_pack, "binary.cuda.flat", accepts_flat, nullptr, launch_binary);
+DLT_CUDA_KERNEL(binary_walk, "binary.cuda.broadcast", dlt_cuda_accepts_any, nullptr,
+                launch_binary_walk);
+DLT_CUDA_KERNEL(bias, "bias_fwd.cuda.axis", accepts_bias, nullptr, launch_bias);
+DLT_CUDA_KERNEL(copy, "copy.cuda.memcpy", accepts_copy, nullptr, launch_copy);
+DLT_CUDA_KERNEL(cast, "cast.cuda.flat", accepts_cast, nullptr, launch_cast);
+DLT_CUDA_KERNEL(cast_any, "cast.cuda.any", dlt_cuda_accepts_same_layout, nullptr, launch_cast_any);
 } // namespace
 
 extern "C" {

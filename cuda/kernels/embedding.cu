@@ -85,8 +85,8 @@ static bool accepts_bwd(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
                            (long long)n->out[0]->shape.dim[1]);
 }
 
-static const DltKernel fwd = {"embedding_fwd.cuda.flat", accepts_fwd, nullptr, forward};
-static const DltKernel bwd = {"embedding_bwd.cuda.gather", accepts_bwd, nullptr, backward};
+DLT_CUDA_KERNEL(fwd, "embedding_fwd.cuda.flat", accepts_fwd, nullptr, forward);
+DLT_CUDA_KERNEL(bwd, "embedding_bwd.cuda.gather", accepts_bwd, nullptr, backward);
 
 } // namespace
 

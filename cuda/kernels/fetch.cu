@@ -151,8 +151,8 @@ static DltStatus launch_y(const DltCall *c, DltErr *err)
                    output(c, 1));
 }
 
-static const DltKernel x_kernel = {"fetch_x.cuda.sample", accepts_x, nullptr, launch_x};
-static const DltKernel y_kernel = {"fetch_y.cuda.flat", accepts_y, nullptr, launch_y};
+DLT_CUDA_KERNEL(x_kernel, "fetch_x.cuda.sample", accepts_x, nullptr, launch_x);
+DLT_CUDA_KERNEL(y_kernel, "fetch_y.cuda.flat", accepts_y, nullptr, launch_y);
 
 } // namespace
 

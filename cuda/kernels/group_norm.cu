@@ -166,8 +166,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, n->out[0]->name);
 }
 
-static const DltKernel fwd = {"group_norm_fwd.cuda.block", accepts, nullptr, forward};
-static const DltKernel bwd = {"group_norm_bwd.cuda.block", accepts, prepare_grad, backward};
+DLT_CUDA_KERNEL(fwd, "group_norm_fwd.cuda.block", accepts, nullptr, forward);
+DLT_CUDA_KERNEL(bwd, "group_norm_bwd.cuda.block", accepts, prepare_grad, backward);
 } // namespace
 
 extern "C" {

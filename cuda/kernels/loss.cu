@@ -238,16 +238,14 @@ static DltStatus pointwise_bwd(const DltCall *c, DltErr *err)
                    (const DltStepState *)c->in[3], n, elements_per_sample(c->node), output(c, 0));
 }
 
-static const DltKernel ce_fwd = {"cross_entropy_fwd.cuda.row", accepts_labels, prepare,
-                                 cross_entropy_fwd};
-static const DltKernel ce_bwd = {"cross_entropy_bwd.cuda.row", accepts_labels, nullptr,
-                                 cross_entropy_bwd};
-static const DltKernel ce_both = {"cross_entropy_both.cuda.row", accepts_labels, prepare,
-                                  cross_entropy_both};
-static const DltKernel pw_fwd = {"pointwise_loss_fwd.cuda.flat", dlt_cuda_accepts_plain, prepare,
-                                 pointwise_fwd};
-static const DltKernel pw_bwd = {"pointwise_loss_bwd.cuda.flat", dlt_cuda_accepts_plain, nullptr,
-                                 pointwise_bwd};
+DLT_CUDA_KERNEL(ce_fwd, "cross_entropy_fwd.cuda.row", accepts_labels, prepare, cross_entropy_fwd);
+DLT_CUDA_KERNEL(ce_bwd, "cross_entropy_bwd.cuda.row", accepts_labels, nullptr, cross_entropy_bwd);
+DLT_CUDA_KERNEL(ce_both, "cross_entropy_both.cuda.row", accepts_labels, prepare,
+                cross_entropy_both);
+DLT_CUDA_KERNEL(pw_fwd, "pointwise_loss_fwd.cuda.flat", dlt_cuda_accepts_plain, prepare,
+                pointwise_fwd);
+DLT_CUDA_KERNEL(pw_bwd, "pointwise_loss_bwd.cuda.flat", dlt_cuda_accepts_plain, nullptr,
+                pointwise_bwd);
 
 } // namespace
 

@@ -159,7 +159,6 @@ extern "C" DltStatus dlt_cuda_finish(const DltCall *call, const DltCudaFinish *f
 }
 
 extern "C" {
-extern const DltKernel dlt_cuda_matmul_plain;
-const DltKernel dlt_cuda_matmul_plain = {"matmul.cuda.plain", dlt_cuda_accepts_plain, nullptr,
-                                         launch};
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_matmul_plain, "matmul.cuda.plain", dlt_cuda_accepts_plain,
+                         nullptr, launch);
 }

@@ -156,12 +156,11 @@ static bool accepts_labels(const DltNode *n, const DltDevice *dev, DltWhy *why_n
     return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
 }
 
-static const DltKernel add = {"metric_add.cuda.flat", dlt_cuda_accepts_plain, nullptr, launch_add};
-static const DltKernel topk = {"metric_topk.cuda.row", accepts_labels, prepare, launch_topk};
-static const DltKernel confusion = {"metric_confusion.cuda.row", accepts_labels, nullptr,
-                                    launch_confusion};
-static const DltKernel regression = {"metric_regression.cuda.flat", dlt_cuda_accepts_plain, prepare,
-                                     launch_regression};
+DLT_CUDA_KERNEL(add, "metric_add.cuda.flat", dlt_cuda_accepts_plain, nullptr, launch_add);
+DLT_CUDA_KERNEL(topk, "metric_topk.cuda.row", accepts_labels, prepare, launch_topk);
+DLT_CUDA_KERNEL(confusion, "metric_confusion.cuda.row", accepts_labels, nullptr, launch_confusion);
+DLT_CUDA_KERNEL(regression, "metric_regression.cuda.flat", dlt_cuda_accepts_plain, prepare,
+                launch_regression);
 
 } // namespace
 

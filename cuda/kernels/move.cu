@@ -200,17 +200,14 @@ static DltStatus launch_walk(const DltCall *c, DltErr *err)
     return s;
 }
 
-static const DltKernel concat = {"concat.cuda.rows", dlt_cuda_accepts_same_layout, nullptr,
-                                 launch_concat};
-static const DltKernel slice = {"slice.cuda.rows", dlt_cuda_accepts_same_layout, nullptr,
-                                launch_slice};
-static const DltKernel slice_grad = {"slice_bwd.cuda.rows", dlt_cuda_accepts_same_layout, nullptr,
-                                     launch_slice_grad};
-static const DltKernel transpose_tile = {"transpose.cuda.tile", accepts_swap, nullptr, launch_swap};
-static const DltKernel transpose_walk = {"transpose.cuda.walk", accepts_order, nullptr,
-                                         launch_walk};
-static const DltKernel reorder_tile = {"reorder.cuda.tile", accepts_swap, nullptr, launch_swap};
-static const DltKernel reorder_walk = {"reorder.cuda.walk", accepts_order, nullptr, launch_walk};
+DLT_CUDA_KERNEL(concat, "concat.cuda.rows", dlt_cuda_accepts_same_layout, nullptr, launch_concat);
+DLT_CUDA_KERNEL(slice, "slice.cuda.rows", dlt_cuda_accepts_same_layout, nullptr, launch_slice);
+DLT_CUDA_KERNEL(slice_grad, "slice_bwd.cuda.rows", dlt_cuda_accepts_same_layout, nullptr,
+                launch_slice_grad);
+DLT_CUDA_KERNEL(transpose_tile, "transpose.cuda.tile", accepts_swap, nullptr, launch_swap);
+DLT_CUDA_KERNEL(transpose_walk, "transpose.cuda.walk", accepts_order, nullptr, launch_walk);
+DLT_CUDA_KERNEL(reorder_tile, "reorder.cuda.tile", accepts_swap, nullptr, launch_swap);
+DLT_CUDA_KERNEL(reorder_walk, "reorder.cuda.walk", accepts_order, nullptr, launch_walk);
 
 } // namespace
 

@@ -181,11 +181,10 @@ static DltStatus rms_bwd(const DltCall *c, DltErr *err)
     return s;
 }
 
-static const DltKernel layer_fwd_row = {"layer_norm_fwd.cuda.row", accepts, nullptr, layer_fwd};
-static const DltKernel layer_bwd_row = {"layer_norm_bwd.cuda.row", accepts, prepare_grad,
-                                        layer_bwd};
-static const DltKernel rms_fwd_row = {"rms_norm_fwd.cuda.row", accepts, nullptr, rms_fwd};
-static const DltKernel rms_bwd_row = {"rms_norm_bwd.cuda.row", accepts, prepare_grad, rms_bwd};
+DLT_CUDA_KERNEL(layer_fwd_row, "layer_norm_fwd.cuda.row", accepts, nullptr, layer_fwd);
+DLT_CUDA_KERNEL(layer_bwd_row, "layer_norm_bwd.cuda.row", accepts, prepare_grad, layer_bwd);
+DLT_CUDA_KERNEL(rms_fwd_row, "rms_norm_fwd.cuda.row", accepts, nullptr, rms_fwd);
+DLT_CUDA_KERNEL(rms_bwd_row, "rms_norm_bwd.cuda.row", accepts, prepare_grad, rms_bwd);
 } // namespace
 
 extern "C" {

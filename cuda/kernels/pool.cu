@@ -189,8 +189,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return true;
 }
 
-static const DltKernel fwd = {"pool_fwd.cuda.gather", accepts, nullptr, forward};
-static const DltKernel bwd = {"pool_bwd.cuda.gather", accepts, nullptr, backward};
+DLT_CUDA_KERNEL(fwd, "pool_fwd.cuda.gather", accepts, nullptr, forward);
+DLT_CUDA_KERNEL(bwd, "pool_bwd.cuda.gather", accepts, nullptr, backward);
 
 } // namespace
 

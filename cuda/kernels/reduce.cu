@@ -221,11 +221,11 @@ static DltStatus launch_walk(const DltCall *c, DltErr *err)
     return s;
 }
 
-static const DltKernel bias_grad = {"bias_bwd.cuda.channels", accepts_bias_grad, prepare_bias_grad,
-                                    launch_bias_grad};
-static const DltKernel rows = {"reduce.cuda.rows", accepts_rows, nullptr, launch_rows};
-static const DltKernel channels = {"reduce.cuda.channels", accepts_axis, prepare_axis, launch_axis};
-static const DltKernel walk = {"reduce.cuda.walk", dlt_cuda_accepts_any, nullptr, launch_walk};
+DLT_CUDA_KERNEL(bias_grad, "bias_bwd.cuda.channels", accepts_bias_grad, prepare_bias_grad,
+                launch_bias_grad);
+DLT_CUDA_KERNEL(rows, "reduce.cuda.rows", accepts_rows, nullptr, launch_rows);
+DLT_CUDA_KERNEL(channels, "reduce.cuda.channels", accepts_axis, prepare_axis, launch_axis);
+DLT_CUDA_KERNEL(walk, "reduce.cuda.walk", dlt_cuda_accepts_any, nullptr, launch_walk);
 } // namespace
 
 extern "C" {

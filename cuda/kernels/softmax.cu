@@ -77,8 +77,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return dlt_cuda_refuse(why_not, "tensors differ in type");
 }
 
-static const DltKernel fwd = {"softmax_fwd.cuda.row", accepts, nullptr, forward};
-static const DltKernel bwd = {"softmax_bwd.cuda.row", accepts, nullptr, backward};
+DLT_CUDA_KERNEL(fwd, "softmax_fwd.cuda.row", accepts, nullptr, forward);
+DLT_CUDA_KERNEL(bwd, "softmax_bwd.cuda.row", accepts, nullptr, backward);
 
 } // namespace
 

@@ -309,22 +309,19 @@ static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
                    (const DltStepState *)c->in[2], (float *)c->out[0]);
 }
 
-static const DltKernel accumulate = {"accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
-                                     launch_accumulate};
-static const DltKernel squares = {"sum_squares.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
-                                  launch_sum_squares};
-static const DltKernel scale = {"grad_scale.cuda.one", dlt_cuda_accepts_any, nullptr,
-                                launch_grad_scale};
-static const DltKernel sgd = {"sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>};
-static const DltKernel adam = {"adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
-                               update<Adam>};
-static const DltKernel rmsprop = {"rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
-                                  update<RmsProp>};
-static const DltKernel adagrad = {"adagrad_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
-                                  update<Adagrad>};
-static const DltKernel lion = {"lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
-                               update<Lion>};
-static const DltKernel ema = {"ema_update.cuda.slab", dlt_cuda_accepts_any, nullptr, launch_ema};
+DLT_CUDA_KERNEL(accumulate, "accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
+                launch_accumulate);
+DLT_CUDA_KERNEL(squares, "sum_squares.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
+                launch_sum_squares);
+DLT_CUDA_KERNEL(scale, "grad_scale.cuda.one", dlt_cuda_accepts_any, nullptr, launch_grad_scale);
+DLT_CUDA_KERNEL(sgd, "sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>);
+DLT_CUDA_KERNEL(adam, "adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Adam>);
+DLT_CUDA_KERNEL(rmsprop, "rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                update<RmsProp>);
+DLT_CUDA_KERNEL(adagrad, "adagrad_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
+                update<Adagrad>);
+DLT_CUDA_KERNEL(lion, "lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Lion>);
+DLT_CUDA_KERNEL(ema, "ema_update.cuda.slab", dlt_cuda_accepts_any, nullptr, launch_ema);
 
 } // namespace
 

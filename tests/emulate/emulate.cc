@@ -167,27 +167,55 @@ int emulated_or(int value)
 
 /* ---- streams, graphs, memory ---- */
 
+/* A captured call and the calls it comes behind. Replay takes calls in an order that only these
+ * edges bind, the latest first where there is a choice: a missing edge shows as a wrong result. */
+struct EmulatedNode {
+    std::function<void()> call;
+    std::vector<size_t> after;
+};
 struct EmulatedGraph {
-    std::vector<std::function<void()>> call;
+    std::vector<EmulatedNode> node;
 };
 struct EmulatedExec {
-    std::vector<std::function<void()>> call;
+    std::vector<EmulatedNode> node;
 };
 struct EmulatedStream {
     EmulatedGraph *capture;
+    std::vector<size_t> tail; /* what the next captured call comes behind */
 };
-static std::vector<EmulatedStream *> joined; /* streams of the capture under way */
 struct EmulatedEvent {
     double us;
     EmulatedGraph *capture;
+    std::vector<size_t> tail;
 };
+static std::vector<EmulatedStream *> joined; /* streams of the capture under way */
 
 static void enqueue(cudaStream_t s, std::function<void()> call)
 {
-    if (s && s->capture)
-        s->capture->call.push_back(call);
-    else
+    if (!s || !s->capture) {
         call();
+        return;
+    }
+    s->capture->node.push_back({call, s->tail});
+    s->tail = {s->capture->node.size() - 1};
+}
+
+static void replay(const EmulatedExec &exec)
+{
+    size_t n = exec.node.size(), n_done = 0;
+    std::vector<char> done(n, 0);
+    while (n_done < n) {
+        size_t pick = n;
+        for (size_t i = n; i-- > 0 && pick == n;) {
+            bool ready = !done[i];
+            for (size_t a : exec.node[i].after)
+                ready = ready && done[a];
+            if (ready) pick = i;
+        }
+        exec.node[pick].call();
+        done[pick] = 1;
+        n_done++;
+    }
 }
 
 void emulated_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared,
@@ -294,10 +322,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t)
 /* A wait for a captured event makes the stream take part in the capture. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
-    if (e->capture && !s->capture) {
+    if (!e->capture) return cudaSuccess;
+    if (!s->capture) {
         s->capture = e->capture;
+        s->tail.clear();
         joined.push_back(s);
     }
+    s->tail.insert(s->tail.end(), e->tail.begin(), e->tail.end());
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e)
@@ -320,6 +351,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->us = 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
     e->capture = s->capture;
+    e->tail = s->tail;
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t)
@@ -334,6 +366,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
 {
     s->capture = new EmulatedGraph();
+    s->tail.clear();
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
@@ -352,7 +385,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
-    *exec = new EmulatedExec{graph->call};
+    *exec = new EmulatedExec{graph->node};
     return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
@@ -361,8 +394,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
-    for (auto &c : exec->call)
-        c();
+    replay(*exec);
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
