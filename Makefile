@@ -102,9 +102,9 @@ $B/emulate/%.o: %.cu
 	$(EMU_CXX)
 $B/emulate/dltrain-cuda.so: $(EMU_O)
 	$(CXX) $(LDFLAGS) -shared -o $@ $^
-check-emulated: $B/emulate/dltrain-cuda.so $B/tests/parity/test_parity
-	@ln -f $B/tests/parity/test_parity $B/emulate/test_parity
-	$B/emulate/test_parity --backend cuda
+check-emulated: $B/emulate/dltrain-cuda.so $B/tests/parity/test_step $B/tests/parity/test_parity
+	@ln -f $(filter %_step %_parity,$^) $B/emulate/
+	$B/emulate/test_step --backend cuda && $B/emulate/test_parity --backend cuda
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
 	@mkdir -p $(@D)
@@ -114,6 +114,8 @@ UNDER_PLUGINS := $(filter $(addprefix $B/core/,base/% graph/% ops/% cpu/%),$(OBJ
 UNDER_PLUGINS += $(CASES) $B/cmd/backends.o
 LINK_PLUGGED = $(CC) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LIBS) && \
  ln -sfn ../../dltrain-dnnl.so ../../dltrain-cuda.so $(@D)/
+$B/tests/parity/test_step: $B/tests/parity/test_step.o $(OBJ) $B/cmd/backends.o
+	$(LINK_PLUGGED)
 $B/tests/parity/%: $B/tests/parity/%.o $(UNDER_PLUGINS)
 	$(LINK_PLUGGED)
 $B/tests/bench/%: $B/tests/bench/%.o $(UNDER_PLUGINS)

@@ -290,6 +290,7 @@ DltStatus dlt_cuda_branches_barrier(DltDevice *dev, DltErr *err)
     if (!dev->recording) return DLT_OK;
     DLT_TRY(dlt_cuda_branches_join(dev, err));
     dev->branches->single = true;
+    dev->lane[0].joined = true;
     return DLT_OK;
 }
 

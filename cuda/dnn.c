@@ -122,6 +122,7 @@ static cudnnStatus_t execute(DltDnnPlan *p, cudaStream_t stream, const DltDnnArg
 DltStatus dlt_dnn_run(DltDnnPlan *plan, const DltCall *call, const DltDnnArgs *args, DltErr *err)
 {
     cudnnStatus_t s = execute(plan, call->stream->handle, args);
+    call->stream->joined = true; /* it may end in something else than a kernel */
     if (s == CUDNN_STATUS_SUCCESS) return DLT_OK;
     (void)cudaGetLastError();
     return dlt_err_at(err, DLT_E_DEVICE, call->node->at, "%s: cuDNN convolution: %s",
@@ -176,6 +177,20 @@ static void drop_plan(DltDnnPlan *p)
     p->pack = p->plan = NULL;
 }
 
+/* The most scratch that an allowed configuration asks for. */
+static size_t most_work(DltDnnPlan *plan, const DltDnnConfig *c, int n)
+{
+    int64_t most = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = 0;
+        cudnnBackendDescriptor_t p = dlt_dnn_plan_of(plan->dnn, c[i].config, &bytes);
+        if (!p) continue;
+        if (bytes <= work_limit && bytes > most) most = bytes;
+        (void)plan->dnn->cudnnBackendDestroyDescriptor(p);
+    }
+    return (size_t)most + 1;
+}
+
 /* Time of one configuration, or a negative value when it does not build, fit or run. */
 static double try_config(DltDevice *dev, DltDnnPlan *plan, Trial *t, const DltDnnConfig *c)
 {
@@ -200,7 +215,7 @@ static int measure(DltDevice *dev, const DltDnnProblem *p, DltDnnPlan *plan, con
                 {(size_t)(p->k * (p->c / p->groups) * p->r * p->s) * e, p->dtype, NULL},
                 {(size_t)(p->n * p->k * p->p * p->q) * e, p->dtype, NULL},
                 {p->bias_relu ? (size_t)p->k * e : 0, p->dtype, NULL},
-                {(size_t)work_limit, DLT_F32, NULL}}};
+                {most_work(plan, c, n), DLT_U8, NULL}}};
     DltErr quiet;
     dlt_err_init(&quiet);
     int best = -1;

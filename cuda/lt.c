@@ -295,14 +295,16 @@ static bool set_bias(const DltLtPlan *plan, const void *bias)
 static void measure(DltDevice *dev, const DltLtProblem *p, DltLtPlan *plan,
                     const cublasLtMatmulHeuristicResult_t *list, int n)
 {
-    size_t ab = dlt_dtype_bytes(p->ab), batch = (size_t)p->batch;
+    size_t ab = dlt_dtype_bytes(p->ab), batch = (size_t)p->batch, work = 1;
+    for (int i = 0; i < n; i++)
+        if (list[i].workspaceSize > work) work = list[i].workspaceSize;
     Trial t = {dev,
                plan,
                {{batch * (size_t)(p->m * p->k) * ab, p->ab, NULL},
                 {batch * (size_t)(p->k * p->n) * ab, p->ab, NULL},
                 {batch * (size_t)(p->m * p->n) * dlt_dtype_bytes(p->c), p->c, NULL},
                 {p->bias ? (size_t)p->n * dlt_dtype_bytes(p->bias_dtype) : 0, p->bias_dtype, NULL},
-                {work_limit, DLT_F32, NULL}}};
+                {work, DLT_U8, NULL}}};
     DltErr quiet;
     dlt_err_init(&quiet);
     int best = 0;

@@ -229,14 +229,26 @@ static DltStatus launch_bias(const DltCall *c, DltErr *err)
     return s;
 }
 
+/* y = x by bytes, 16 at a time where addresses allow. A kernel and not a copy command: those would
+ * break the chain of overlapping launches. */
+__global__ void copy_k(const uint8_t *x, uint8_t *y, int64_t n, bool packed)
+{
+    begin();
+    int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    int64_t step = (int64_t)gridDim.x * blockDim.x, n_pack = packed ? n / 16 : 0;
+    for (int64_t p = first; p < n_pack; p += step)
+        ((uint4 *)y)[p] = ((const uint4 *)x)[p];
+    for (int64_t i = n_pack * 16 + first; i < n; i += step)
+        y[i] = x[i];
+}
 static DltStatus launch_copy(const DltCall *c, DltErr *err)
 {
     const DltTensor *x = c->node->in[0];
-    size_t bytes = (size_t)count_of(x) * dlt_dtype_bytes(x->dtype);
-    if (c->in[0] == c->out[0] || bytes == 0) return DLT_OK;
-    return dlt_cuda_launched(
-        c, cudaMemcpyAsync(c->out[0], c->in[0], bytes, cudaMemcpyDeviceToDevice, c->stream->handle),
-        err);
+    int64_t n = count_of(x) * (int64_t)dlt_dtype_bytes(x->dtype);
+    if (c->in[0] == c->out[0] || n == 0) return DLT_OK;
+    return enqueue(c, err, copy_k, blocks_for(c, n, BLOCK * 16), BLOCK, 0,
+                   (const uint8_t *)c->in[0], (uint8_t *)c->out[0], n,
+                   aligned16(c->in[0], c->out[0]));
 }
 static bool accepts_copy(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -278,7 +290,7 @@ DLT_CUDA_KERNEL(binary_pack, "binary.cuda.flat", accepts_flat, nullptr, launch_b
 DLT_CUDA_KERNEL(binary_walk, "binary.cuda.broadcast", dlt_cuda_accepts_any, nullptr,
                 launch_binary_walk);
 DLT_CUDA_KERNEL(bias, "bias_fwd.cuda.axis", accepts_bias, nullptr, launch_bias);
-DLT_CUDA_KERNEL(copy, "copy.cuda.memcpy", accepts_copy, nullptr, launch_copy);
+DLT_CUDA_KERNEL(copy, "copy.cuda.flat", accepts_copy, nullptr, launch_copy);
 DLT_CUDA_KERNEL(cast, "cast.cuda.flat", accepts_cast, nullptr, launch_cast);
 DLT_CUDA_KERNEL(cast_any, "cast.cuda.any", dlt_cuda_accepts_same_layout, nullptr, launch_cast_any);
 } // namespace

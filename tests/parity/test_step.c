@@ -1,0 +1,279 @@
+/* Whole training steps on a device: recorded against node by node, bit for bit, and against the CPU to
+ * rounding. What single-kernel tests cannot see is here: layouts between ops, fusions, memory that
+ * is used again, the order of recorded calls, updates, accumulation over micro batches.
+ * usage: test_step [--backend cpu|cuda] */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "exec/exec.h"
+#include "ops/step.h"
+#include "spec/spec.h"
+#include "tests/cases/cases.h"
+#include <libgen.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH = 8, STEPS = 5 };
+
+typedef struct Net {
+    const char *name, *text;
+    double nmse; /* of parameters after STEPS updates, device against CPU */
+} Net;
+
+/* Bounds: each step multiplies rounding differences by the network's gain; five steps of plain SGD at
+ * these rates keep f32 differences of 1e-6 below 1e-4, squared. adam divides by gradients that may
+ * be near zero, so its steps differ more. */
+#define NMSE_SGD 1e-8
+#define NMSE_ADAM 1e-6
+
+#define HEAD(shape)                                                                                \
+    "dltrain: 1\nseed: 3\ndata:\n  train: {synthetic: {shape: " shape                              \
+    ", samples: 64, classes: 5, dtype: u8}}\n"
+static const Net nets[] = {
+    {"mlp with dropout, adamw, clipping, ema",
+     HEAD(
+         "[1, 5, 7]") "model: [flatten, dense: 33, relu, dropout: 0.3, dense: 18, gelu, dense: 5]\n"
+                      "loss: cross_entropy\n"
+                      "train:\n  for: 5 steps\n  batch: 8\n  clip: {norm: 1}\n"
+                      "  ema: 0.9\n  optimizer: {adamw: {lr: 1e-3}}\n",
+     NMSE_ADAM},
+    {"convolutions and pooling, sgd",
+     HEAD("[1, 12, 12]") "model: [conv: {filters: 8, kernel: 5, pad: 2}, relu, max_pool: 2, conv: "
+                         "{filters: 16, "
+                         "kernel: 3, pad: 1}, relu, max_pool: 2, flatten, dense: 20, relu, dense: "
+                         "5]\n"
+                         "loss: cross_entropy\n"
+                         "train: {for: 5 steps, batch: 8, optimizer: {sgd: {lr: 0.01, momentum: "
+                         "0.9}}}\n",
+     NMSE_SGD},
+    {"residual block with batch norm, micro batches",
+     HEAD("[3, 8, 8]") "model:\n"
+                       "  - conv: {filters: 8, kernel: 3, pad: same, bias: false}\n"
+                       "  - batch_norm\n"
+                       "  - relu\n"
+                       "  - residual:\n"
+                       "      body: [conv: {filters: 8, kernel: 3, pad: same, bias: false}, "
+                       "batch_norm, relu, "
+                       "conv: {filters: 8, kernel: 3, pad: same, bias: false}, batch_norm]\n"
+                       "  - relu\n"
+                       "  - global_avg_pool\n"
+                       "  - dense: 5\n"
+                       "loss: cross_entropy\n"
+                       "train: {for: 5 steps, batch: {global: 8, micro: 4}, optimizer: {sgd: {lr: "
+                       "0.01, momentum: "
+                       "0.9, nesterov: true}}}\n",
+     NMSE_SGD},
+    {"layer norm, group norm, average pooling",
+     HEAD("[2, 6, 6]") "model: [conv: {filters: 8, kernel: 3}, group_norm: 4, silu, avg_pool: 2, "
+                       "flatten, layer_norm, "
+                       "dense: 12, tanh, dense: 5]\n"
+                       "loss: cross_entropy\n"
+                       "train: {for: 5 steps, batch: 8, optimizer: {sgd: {lr: 0.01}}}\n",
+     NMSE_SGD},
+};
+enum { N_NET = sizeof nets / sizeof nets[0] };
+
+/* Everything that lasts of a run, by tensor. */
+typedef struct Result {
+    DltArena *arena;
+    const DltGraph *graph;
+    void **value; /* [n_tensor], NULL: nothing that lasts */
+} Result;
+
+static const DltBackend *tested;
+static char folder[4096];
+
+static void must(DltStatus status, const DltErr *err)
+{
+    if (status != DLT_OK) dlt_err_print(err, stderr);
+    assert_int_equal(status, DLT_OK);
+}
+
+static void feed_data(DltExec *e, const DltSpec *spec, const DltModelGraph *m, DltErr *err)
+{
+    const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
+    int64_t *id = DLT_NEW_ARRAY(spec->arena, ds->n, int64_t);
+    void *x = dlt_arena_new_bytes(spec->arena, (size_t)ds->n, (size_t)dlt_dataset_x_bytes(ds));
+    void *y = dlt_arena_new_bytes(spec->arena, (size_t)ds->n, (size_t)dlt_dataset_y_bytes(ds));
+    for (int64_t i = 0; i < ds->n; i++)
+        id[i] = i;
+    must(ds->def->read(ds, id, ds->n, x, y, err), err);
+    must(dlt_exec_write(e, m->data_x, x, err), err);
+    must(dlt_exec_write(e, m->data_y, y, err), err);
+}
+
+/* Update u (0 first): its micro batches, then the update phase. */
+static void run_update(DltExec *e, const DltSpec *spec, const DltModelGraph *m, int u, DltErr *err)
+{
+    int n_micro = (int)(spec->train.batch / spec->train.micro), rows = (int)spec->train.micro;
+    int32_t ticket[BATCH * DLT_TICKET_INTS];
+    for (int k = 0; k < n_micro; k++) {
+        DltStepState step = {.seed = spec->seed,
+                             .update = u + 1,
+                             .batch = u * n_micro + k,
+                             .micro = k,
+                             .n_micro = n_micro,
+                             .lr = (float)dlt_schedule_rate(&spec->train.schedule, u),
+                             .loss_scale = 1,
+                             .sample_weight = (double)spec->train.batch};
+        for (int i = 0; i < rows; i++) {
+            int32_t row = (u * 13 + k * 5 + i * 7) % 64;
+            int32_t *t = ticket + (size_t)i * DLT_TICKET_INTS;
+            t[DLT_TICKET_ROW] = t[DLT_TICKET_SAMPLE] = row;
+            t[DLT_TICKET_EPOCH] = u;
+            t[DLT_TICKET_VALID] = i + 1 < rows || k + 1 < n_micro;
+        }
+        must(dlt_exec_feed(e, m->step, &step, err), err);
+        must(dlt_exec_feed(e, m->ticket, ticket, err), err);
+        must(dlt_exec_run(e, DLT_PHASE_BATCH, err), err);
+        must(dlt_exec_sync(e, err), err);
+    }
+    must(dlt_exec_run(e, DLT_PHASE_UPDATE, err), err);
+    must(dlt_exec_sync(e, err), err);
+}
+
+static void read_result(DltExec *e, const DltGraph *g, Result *r)
+{
+    DltErr err;
+    dlt_err_init(&err);
+    r->graph = g;
+    r->value = DLT_NEW_ARRAY(r->arena, g->n_tensor, void *);
+    for (int i = 0; i < g->n_tensor; i++) {
+        const DltTensor *t = g->tensor[i];
+        bool lasts = t->role == DLT_PARAM || t->role == DLT_STATE;
+        if (!lasts || !dlt_exec_pointer(e, t)) continue;
+        r->value[i] = dlt_arena_new_bytes(r->arena, 1, (size_t)dlt_tensor_bytes(t));
+        must(dlt_exec_read(e, t, r->value[i], &err), &err);
+    }
+}
+
+static void train(const Net *net, const DltBackend *backend, bool eager, Result *r)
+{
+    DltErr err;
+    DltSpec *spec = NULL;
+    DltModelGraph *m = NULL;
+    DltDevice *dev = NULL;
+    DltPlan *plan = NULL;
+    DltExec *e = NULL;
+    DltDeviceInfo info;
+    DltPlanOptions po = {0};
+    dlt_err_init(&err);
+    r->arena = dlt_arena_new();
+    must(dlt_spec_read_text(r->arena, net->name, net->text, ".", 0, NULL, &spec, &err), &err);
+    must(dlt_spec_load_data(spec, 1u << DLT_TRAIN, &err), &err);
+    DltModelOptions mo = {
+        .training = true, .split = DLT_TRAIN, .batch = spec->train.micro, .resident = true};
+    DltDeviceOptions dopt = {.n_thread = 1, .deterministic = true, .plugin_folder = folder};
+    must(backend->open(r->arena, &dopt, &dev, &err), &err);
+    backend->info(dev, &info);
+    must(dlt_spec_build(spec, &mo, &m, &err), &err);
+    must(dlt_spec_passes(spec, m, &mo, &info, &err), &err);
+    must(dlt_plan_make(r->arena, m->graph, backend, dev, &po, &plan, &err), &err);
+    DltExecOptions eo = {.seed = spec->seed, .eager = eager};
+    must(dlt_exec_new(r->arena, plan, &eo, &e, &err), &err);
+    feed_data(e, spec, m, &err);
+    for (int u = 0; u < STEPS; u++)
+        run_update(e, spec, m, u, &err);
+    read_result(e, m->graph, r);
+    dlt_exec_free(e);
+    backend->close(dev);
+}
+
+static void recorded_is_eager(void **state)
+{
+    const Net *net = *state;
+    Result a, b;
+    int compared = 0;
+    train(net, tested, true, &a);
+    train(net, tested, false, &b);
+    for (int i = 0; i < a.graph->n_tensor; i++) {
+        if (!a.value[i]) continue;
+        size_t bytes = (size_t)dlt_tensor_bytes(a.graph->tensor[i]);
+        if (memcmp(a.value[i], b.value[i], bytes) != 0)
+            fail_msg("%s differs between recorded and eager", a.graph->tensor[i]->name);
+        compared++;
+    }
+    assert_true(compared > 4);
+    dlt_arena_free(a.arena);
+    dlt_arena_free(b.arena);
+}
+
+static const void *find_value(const Result *r, const char *name)
+{
+    for (int i = 0; i < r->graph->n_tensor; i++)
+        if (r->value[i] && strcmp(r->graph->tensor[i]->name, name) == 0) return r->value[i];
+    return NULL;
+}
+
+static void device_is_cpu(void **state)
+{
+    const Net *net = *state;
+    Result a, b;
+    double error = 0, power = 0;
+    setenv("DLTRAIN_PLUGIN", "none", 1);
+    train(net, &dlt_backend_cpu, false, &b);
+    unsetenv("DLTRAIN_PLUGIN");
+    train(net, tested, false, &a);
+    for (int i = 0; i < a.graph->n_tensor; i++) {
+        const DltTensor *t = a.graph->tensor[i];
+        if (!a.value[i] || t->dtype != DLT_F32 || t->role != DLT_PARAM || !t->saved) continue;
+        const float *x = a.value[i], *y = find_value(&b, t->name);
+        assert_non_null(y);
+        for (int64_t k = 0; k < dlt_shape_count(&t->shape); k++) {
+            assert_true(isfinite(x[k]));
+            error += ((double)x[k] - (double)y[k]) * ((double)x[k] - (double)y[k]);
+            power += (double)y[k] * (double)y[k];
+        }
+    }
+    print_message("%s: NMSE of the parameters against the CPU %.3g\n", net->name, error / power);
+    assert_true(power > 0 && error <= net->nmse * power);
+    dlt_arena_free(a.arena);
+    dlt_arena_free(b.arena);
+}
+
+static void skipped(void **state)
+{
+    (void)state;
+    skip();
+}
+
+static bool find_backend(const char *name)
+{
+    DltErr err;
+    DltDevice *dev = NULL;
+    DltDeviceOptions o = {.n_thread = 1, .plugin_folder = folder};
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    folder[n > 0 ? n : 0] = '\0';
+    memmove(folder, dirname(folder), strlen(dirname(folder)) + 1);
+    dlt_err_init(&err);
+    dlt_log_level(DLT_LOG_QUIET);
+    DltArena *arena = dlt_arena_new();
+    bool there = dlt_backend_find(name, DLT_NO_MARK, &tested, &err) == DLT_OK &&
+                 tested->open(arena, &o, &dev, &err) == DLT_OK;
+    if (!there) dlt_err_print(&err, stderr);
+    if (tested) tested->close(dev);
+    dlt_arena_free(arena);
+    return there;
+}
+
+int main(int argc, char **argv)
+{
+    const char *backend = argc > 2 && strcmp(argv[1], "--backend") == 0 ? argv[2] : "cpu";
+    struct CMUnitTest test[2 * N_NET];
+    bool there = find_backend(backend);
+    for (int i = 0; i < N_NET; i++) {
+        Net *net = (Net *)(uintptr_t)&nets[i];
+        test[2 * i] = (struct CMUnitTest){nets[i].name, recorded_is_eager, NULL, NULL, net};
+        test[2 * i + 1] = (struct CMUnitTest){nets[i].name, device_is_cpu, NULL, NULL, net};
+        if (there) continue;
+        test[2 * i].test_func = test[2 * i + 1].test_func = skipped;
+    }
+    return _cmocka_run_group_tests(backend, test, 2 * N_NET, NULL, NULL);
+}
