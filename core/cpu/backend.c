@@ -11,24 +11,23 @@ const DltKernel *const *const dlt_cpu_plain[DLT_N_OP] = {
 };
 #undef OP
 
-static int list_length(const DltKernel *const *list)
+static const DltKernel *const no_kernels[] = {NULL};
+
+static int append(const DltKernel **list, int n, const DltKernel *const *from)
 {
-    int n = 0;
-    while (list != NULL && list[n] != NULL)
-        n++;
+    for (; *from != NULL; from++)
+        list[n++] = *from;
     return n;
 }
 
 static const DltKernel *const *merge(DltArena *arena, const DltKernel *const *fast,
                                      const DltKernel *const *plain)
 {
-    int n_fast = list_length(fast), n_plain = list_length(plain);
-    const DltKernel **list = DLT_NEW_ARRAY(arena, n_fast + n_plain + 2, const DltKernel *);
-    for (int i = 0; i < n_fast; i++)
-        list[i] = fast[i];
-    for (int i = 0; i < n_plain; i++)
-        list[n_fast + i] = plain[i];
-    if (n_plain > 0) list[n_fast + n_plain] = &dlt_cpu_widen;
+    enum { ROOM = 32 };
+    const DltKernel **list = DLT_NEW_ARRAY(arena, ROOM, const DltKernel *);
+    int n = append(list, append(list, 0, fast), plain);
+    if (plain[0] != NULL) list[n++] = &dlt_cpu_widen; /* a view has no kernel at all */
+    DLT_BUG_ON(n >= ROOM);
     return list;
 }
 
@@ -76,7 +75,7 @@ static DltStatus device_open(DltArena *arena, const DltDeviceOptions *o, DltDevi
     dev->stream = (DltStream){dev, dev->team};
     for (int kind = 0; kind < DLT_N_OP; kind++) {
         const DltKernel *const *fast = plugin != NULL ? plugin->kernels(kind) : NULL;
-        dev->kernels[kind] = merge(arena, fast, dlt_cpu_plain[kind]);
+        dev->kernels[kind] = merge(arena, fast != NULL ? fast : no_kernels, dlt_cpu_plain[kind]);
     }
     *out = dev;
     return DLT_OK;

@@ -30,7 +30,7 @@ void dlt_pack_strided(const DltPanel *p, int64_t row, int64_t n_row, int64_t k, 
 
 void dlt_tile_portable(int64_t kc, const DltReal *a, const DltReal *b, DltReal *out)
 {
-    for (int i = 0; i < MR; i++) {
+    for (int64_t i = 0; i < MR; i++) {
         DltReal sum[NR] = {0};
         for (int64_t k = 0; k < kc; k++) {
             for (int j = 0; j < NR; j++)

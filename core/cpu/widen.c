@@ -92,7 +92,7 @@ static DltStatus widen_launch(const DltCall *call, DltErr *err)
         void **copy = i < DLT_MAX_IN ? &in[i] : &out[i - DLT_MAX_IN];
         void *given = i < DLT_MAX_IN ? call->in[i] : call->out[i - DLT_MAX_IN];
         *copy = w->shadow.differs[i] ? (char *)call->work + w->offset[i] : given;
-        if (w->shadow.differs[i] && i < DLT_MAX_IN) {
+        if (i < DLT_MAX_IN && w->shadow.differs[i]) {
             dlt_convert(call->stream, n->in[i], given, &w->shadow.tensor[i], *copy);
         }
     }
