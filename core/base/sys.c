@@ -377,8 +377,9 @@ void dlt_sys_signals_install(void)
     sigaction(SIGUSR1, &action, NULL);
     bool nohup = sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
     if (!nohup) sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = SIG_IGN; /* a reader that went away is a failed write, not an end */
+    action.sa_handler = SIG_IGN; /* these are failed writes, not ends */
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int dlt_sys_signal_seen(void)

@@ -58,8 +58,8 @@ int64_t dlt_sys_now_ns(void);
 double dlt_sys_wall_s(void);
 
 /* Signals: after install, the flags below tell what arrived; a second SIGINT or SIGTERM leaves at
- * once with 130 or 143. SIGHUP (unless nohup) counts as SIGTERM, SIGPIPE is ignored. 0 when none
- * arrived, else the signal number (SIGINT, SIGTERM, SIGUSR1). */
+ * once with 130 or 143. SIGHUP (unless nohup) counts as SIGTERM; SIGPIPE and SIGXFSZ are ignored. 0
+ * when none arrived, else the signal number (SIGINT, SIGTERM, SIGUSR1). */
 void dlt_sys_signals_install(void);
 int dlt_sys_signal_seen(void);
 

@@ -171,6 +171,31 @@ static inline int same_rows(const char *a, const char *b)
     return n;
 }
 
+typedef struct Setup {
+    const char *name, *data, *batch, *optimizer, *train, *more;
+} Setup;
+static const Setup setups[] = {
+    {"sgd", "", "12", "sgd: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 1e-3}",
+     "  ema: 0.9\n  clip: {norm: 1}\n", ""},
+    {"plain sgd", "", "50", "sgd: {lr: 0.1}", "", ""},
+    {"adam", "  cache: host\n", "12", "adam: {lr: 0.01}", "  ema: 0.9\n", ""},
+    {"adamw, micro batches", "", "{global: 12, micro: 4}", "adamw: {lr: 0.01}", "  ema: 0.9\n", ""},
+    {"rmsprop", "  last: drop\n", "12", "rmsprop: {lr: 0.01, centered: true, momentum: 0.9}", "",
+     ""},
+    {"adagrad", "  cache: host\n  last: drop\n  threads: 3\n", "12",
+     "adagrad: {lr: 0.01, lr_decay: 0.01}", "", ""},
+    {"lion", "", "7", "lion: {lr: 0.001}", "  stop_early: {patience: 90, metric: val.f1}\n", ""},
+    {"groups", "", "12",
+     "adamw: {lr: 0.01}, groups: [{match: \"*.bias\", weight_decay: 0, lr: x0.1}]", "  ema: 0.5\n",
+     ""},
+};
+enum { N_SETUP = sizeof setups / sizeof setups[0] };
+
+static inline const char *setup_config(DltArena *arena, const Setup *s)
+{
+    return config(arena, s->data, s->batch, s->optimizer, s->train, s->more);
+}
+
 /* 20 rows of two numbers; sample 7 is finite, but its square is not. */
 static inline void write_table(void)
 {

@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 
 #include "runs.h"
@@ -36,31 +35,6 @@ static void cut_and_resume(const char *text, const char *whole, int64_t cut)
 }
 
 /* ---- tests -------------------------------------------------------------------------------- */
-
-typedef struct Setup {
-    const char *name, *data, *batch, *optimizer, *train, *more;
-} Setup;
-static const Setup setups[] = {
-    {"sgd", "", "12", "sgd: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 1e-3}",
-     "  ema: 0.9\n  clip: {norm: 1}\n", ""},
-    {"plain sgd", "", "50", "sgd: {lr: 0.1}", "", ""},
-    {"adam", "  cache: host\n", "12", "adam: {lr: 0.01}", "  ema: 0.9\n", ""},
-    {"adamw, micro batches", "", "{global: 12, micro: 4}", "adamw: {lr: 0.01}", "  ema: 0.9\n", ""},
-    {"rmsprop", "  last: drop\n", "12", "rmsprop: {lr: 0.01, centered: true, momentum: 0.9}", "",
-     ""},
-    {"adagrad", "  cache: host\n  last: drop\n  threads: 3\n", "12",
-     "adagrad: {lr: 0.01, lr_decay: 0.01}", "", ""},
-    {"lion", "", "7", "lion: {lr: 0.001}", "  stop_early: {patience: 90, metric: val.f1}\n", ""},
-    {"groups", "", "12",
-     "adamw: {lr: 0.01}, groups: [{match: \"*.bias\", weight_decay: 0, lr: x0.1}]", "  ema: 0.5\n",
-     ""},
-};
-enum { N_SETUP = sizeof setups / sizeof setups[0] };
-
-static const char *setup_config(DltArena *arena, const Setup *s)
-{
-    return config(arena, s->data, s->batch, s->optimizer, s->train, s->more);
-}
 
 static void resume_is_exact(void **state)
 {
@@ -380,54 +354,15 @@ static void early_stop_and_expect(void **state)
     dlt_arena_free(arena);
 }
 
-/* A signal at a random moment: the right exit, and a checkpoint from which the same bits come. */
-static void signals(void **state)
-{
-    (void)state;
-    static const struct {
-        int signal;
-        DltStatus status;
-    } rows_[] = {{SIGINT, DLT_SIGINT}, {SIGTERM, DLT_SIGTERM}, {SIGUSR1, DLT_STOPPED}};
-    DltArena *arena = dlt_arena_new();
-    const char *text = setup_config(arena, &setups[0]);
-    char *at = strstr(text, "for: 20 steps");
-    memcpy(at, "for: 9e6 steps", 13);
-    text = dlt_arena_printf(arena, "%.*sfor: 900000 steps%s", (int)(at - text), text, at + 13);
-    for (int i = 0; i < 9; i++) {
-        remove_folder("signal");
-        pid_t pid = fork();
-        if (pid == 0) _exit((int)train(text, (DltRunOptions){.out = "signal"})->status);
-        while (access("signal/step-4.bin", F_OK) != 0 && access("signal/last.bin", F_OK) != 0)
-            usleep(1000);
-        usleep(700u * (unsigned)i);
-        kill(pid, rows_[i % 3].signal);
-        int result;
-        assert_int_equal(waitpid(pid, &result, 0), pid);
-        assert_true(WIFEXITED(result));
-        assert_int_equal(WEXITSTATUS(result), rows_[i % 3].status);
-        DltErr err;
-        dlt_err_init(&err);
-        DltCheckpoint *c = NULL;
-        assert_int_equal(dlt_checkpoint_read(arena, "signal/last.bin", &c, &err), DLT_OK);
-        assert_true(c->meta.step >= 4);
-    }
-    dlt_arena_free(arena);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume_is_exact),
-        cmocka_unit_test(cut_at_every_step),
-        cmocka_unit_test(same_for_every_loader),
-        cmocka_unit_test(micro_batches_agree),
-        cmocka_unit_test(evaluate_and_init),
-        cmocka_unit_test(predicts),
-        cmocka_unit_test(refused_changes),
-        cmocka_unit_test(divergence_stops),
-        cmocka_unit_test(divergence_skipped),
-        cmocka_unit_test(early_stop_and_expect),
-        cmocka_unit_test(signals),
+        cmocka_unit_test(resume_is_exact),       cmocka_unit_test(cut_at_every_step),
+        cmocka_unit_test(same_for_every_loader), cmocka_unit_test(micro_batches_agree),
+        cmocka_unit_test(evaluate_and_init),     cmocka_unit_test(predicts),
+        cmocka_unit_test(refused_changes),       cmocka_unit_test(divergence_stops),
+        cmocka_unit_test(divergence_skipped),    cmocka_unit_test(early_stop_and_expect),
+
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
