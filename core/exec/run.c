@@ -137,12 +137,8 @@ static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 
 static DltStatus load_weights(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
-    DltCheckpoint *from = NULL;
     if (c != NULL) return dlt_snapshot_restore(t->snapshot, c, err);
-    if (t->o->init != NULL) {
-        DLT_TRY(dlt_checkpoint_read(t->arena, t->o->init, &from, err));
-        DLT_TRY(dlt_weights_init(t->p, from, err));
-    }
+    if (t->init != NULL) DLT_TRY(dlt_weights_init(t->p, t->init, err));
     return dlt_weights_start(t->p, err);
 }
 
@@ -185,6 +181,8 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
     dlt_sys_signals_install();
     if (c != NULL) DLT_TRY(dlt_resume_check(t->arena, t->spec, c, err));
+    if (c == NULL && t->o->init != NULL)
+        DLT_TRY(dlt_checkpoint_read(t->arena, t->o->init, &t->init, err));
     DLT_TRY(open_folder(t, c, err));
     const char *cache = t->folder != NULL ? dlt_run_folder_path(t->folder) : NULL;
     DLT_TRY(dlt_session_open(t->arena, t->spec, t->o, cache, &t->s, err));

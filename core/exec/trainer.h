@@ -29,6 +29,7 @@ typedef struct DltTrainer {
     DltGuard guard;
     DltEvaluator *evaluator[DLT_N_SPLIT]; /* NULL: that split is never measured */
     DltRunFolder *folder;                 /* NULL: nothing is written */
+    DltCheckpoint *init;                  /* of --init, or NULL */
     DltSnapshot *snapshot;
     DltProgress progress;
     DltCheckpointMeta at; /* step, position, batch_count, best ..., kept up to date */
