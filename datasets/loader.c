@@ -39,18 +39,33 @@ struct DltLoader {
 
 /* ---- what stands at a position -------------------------------------------------------------- */
 
-/* Sample and epoch at a position of the training stream, or of the one pass of an evaluation. */
-static void stream_at(const DltLoader *l, int64_t position, int64_t *sample, int64_t *epoch)
+/* The epoch that a position is in: positions [first, end). A batch may straddle two. */
+typedef struct Epoch {
+    int64_t number, first, end;
+    DltPermutation order;
+} Epoch;
+
+static void enter_epoch(const DltLoader *l, int64_t position, Epoch *e)
+{
+    e->number = position / l->per_epoch;
+    e->first = e->number * l->per_epoch;
+    e->end = e->first + l->per_epoch;
+    dlt_rng_permutation(&e->order, l->config.seed,
+                        dlt_rng_stream(DLT_RNG_ORDER, (uint64_t)e->number), l->config.split.n);
+}
+
+/* The sample at a position of the training stream, or of the one pass of an evaluation. With drop_last
+ * the order of an epoch is the same, and its end is left out. As dlt_order_at says, but with divisions
+ * and the permutation's keys once an epoch. */
+static int64_t stream_at(const DltLoader *l, int64_t position, Epoch *e)
 {
     const DltSplit *s = &l->config.split;
-    *epoch = 0;
+    int64_t i = position;
     if (l->config.shuffle) {
-        /* with drop_last the epoch's order is the same, and its end is left out */
-        int64_t e = position / l->per_epoch;
-        dlt_order_at(s, l->config.seed, e * s->n + position % l->per_epoch, sample, epoch);
-    } else {
-        *sample = s->id != NULL ? s->id[position] : position;
+        if (position >= e->end) enter_epoch(l, position, e);
+        i = dlt_rng_permuted(&e->order, position - e->first);
     }
+    return s->id != NULL ? s->id[i] : i;
 }
 
 static int64_t position_of(const DltLoader *l, int64_t number)
@@ -66,15 +81,16 @@ static void write_tickets(const DltLoader *l, Slot *slot)
 {
     int64_t left = l->config.split.n - slot->position, n = l->config.batch;
     slot->batch.n_valid = l->config.shuffle || left > n ? n : left;
-    int64_t sample = 0, epoch = 0;
+    int64_t sample = 0;
+    Epoch epoch = {.end = 0};
     for (int64_t i = 0; i < n; i++) {
         int32_t *ticket = slot->batch.ticket + i * DLT_TICKET_INTS;
         bool valid = i < slot->batch.n_valid;
-        if (valid) stream_at(l, slot->position + i, &sample, &epoch);
+        if (valid) sample = stream_at(l, slot->position + i, &epoch);
         slot->id[i] = sample;
         ticket[DLT_TICKET_ROW] = (int32_t)(l->config.resident ? sample : i);
         ticket[DLT_TICKET_SAMPLE] = (int32_t)sample;
-        ticket[DLT_TICKET_EPOCH] = (int32_t)(epoch & INT32_MAX);
+        ticket[DLT_TICKET_EPOCH] = (int32_t)(epoch.number & INT32_MAX);
         ticket[DLT_TICKET_VALID] = valid;
     }
 }

@@ -36,30 +36,39 @@ static uint64_t mix64(uint64_t x)
 /* A balanced Feistel network permutes [0, 4^half_bits), at most 4 n; numbers that land outside
  * [0, n) walk on along their cycle until they are inside (Black & Rogaway 2002, "cycle walking"),
  * fewer than four steps on average. Round keys come from two Philox blocks. */
-int64_t dlt_rng_permute(uint64_t seed, uint64_t stream, int64_t n, int64_t position)
+void dlt_rng_permutation(DltPermutation *p, uint64_t seed, uint64_t stream, int64_t n)
 {
-    enum { ROUNDS = 8 };
-    DLT_BUG_ON(n < 1 || position < 0 || position >= n);
-    unsigned half_bits = 1;
-    while (half_bits < 32 && (uint64_t)n > (uint64_t)1 << 2 * half_bits)
-        half_bits++;
-    uint64_t mask = ((uint64_t)1 << half_bits) - 1;
-    DltRand4 keys[ROUNDS / 4];
-    for (unsigned i = 0; i < ROUNDS / 4; i++)
-        keys[i] = dlt_philox(seed, stream, i);
+    DLT_BUG_ON(n < 1);
+    p->n = n;
+    p->half_bits = 1;
+    while (p->half_bits < 32 && (uint64_t)n > (uint64_t)1 << 2 * p->half_bits)
+        p->half_bits++;
+    for (unsigned i = 0; i < DLT_PERMUTE_ROUNDS; i++)
+        p->key[i] = (uint64_t)dlt_philox(seed, stream, i / 4).v[i % 4] << 32;
+}
 
+int64_t dlt_rng_permuted(const DltPermutation *p, int64_t position)
+{
+    DLT_BUG_ON(position < 0 || position >= p->n);
+    uint64_t mask = ((uint64_t)1 << p->half_bits) - 1;
     uint64_t x = (uint64_t)position;
     do {
-        uint64_t left = x >> half_bits, right = x & mask;
-        for (unsigned i = 0; i < ROUNDS; i++) {
-            uint64_t key = (uint64_t)keys[i / 4].v[i % 4] << 32;
-            uint64_t next = (left ^ mix64(key | right) >> 17) & mask;
+        uint64_t left = x >> p->half_bits, right = x & mask;
+        for (unsigned i = 0; i < DLT_PERMUTE_ROUNDS; i++) {
+            uint64_t next = (left ^ mix64(p->key[i] | right) >> 17) & mask;
             left = right;
             right = next;
         }
-        x = left << half_bits | right;
-    } while (x >= (uint64_t)n);
+        x = left << p->half_bits | right;
+    } while (x >= (uint64_t)p->n);
     return (int64_t)x;
+}
+
+int64_t dlt_rng_permute(uint64_t seed, uint64_t stream, int64_t n, int64_t position)
+{
+    DltPermutation p;
+    dlt_rng_permutation(&p, seed, stream, n);
+    return dlt_rng_permuted(&p, position);
 }
 
 uint64_t dlt_hash(const void *bytes, unsigned long n, uint64_t basis)

@@ -78,6 +78,15 @@ double dlt_rng_uniform(uint64_t seed, uint64_t stream, uint64_t i);
 /* Keyed permutation of [0, n): position -> element, by cycle-walking a Feistel network, O(1) per
  * query for any n >= 1. */
 int64_t dlt_rng_permute(uint64_t seed, uint64_t stream, int64_t n, int64_t position);
+/* The same for many positions of one permutation: its keys are made once. */
+enum { DLT_PERMUTE_ROUNDS = 8 };
+typedef struct DltPermutation {
+    int64_t n;
+    unsigned half_bits;
+    uint64_t key[DLT_PERMUTE_ROUNDS];
+} DltPermutation;
+void dlt_rng_permutation(DltPermutation *p, uint64_t seed, uint64_t stream, int64_t n);
+int64_t dlt_rng_permuted(const DltPermutation *p, int64_t position);
 /* A stable 64-bit hash of bytes (FNV-1a followed by a finalizer). */
 uint64_t dlt_hash(const void *bytes, unsigned long n, uint64_t basis);
 #ifdef __cplusplus
