@@ -5,6 +5,7 @@
 #include "base/sys.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <zlib.h>
 
 enum { PAGE_BYTES = 1 << 20, DEFLATE_MAX_RATIO = 1032 };
@@ -93,11 +94,12 @@ DltStatus dlt_blob_raw(const DltBlob *b, int64_t offset, int64_t n, void *dst, D
         errno = 0;
         int64_t got = dlt_sys_pread(b->fd, at + done, (size_t)(n - done), b->from + offset + done);
         if (got < 0)
-            return dlt_blob_err(b, err, "cannot read at byte %lld: %s", (long long)(offset + done),
+            return dlt_blob_err(b, err, "cannot read at byte %" PRId64 ": %s", offset + done,
                                 strerror(errno));
         if (got == 0)
-            return dlt_blob_err(b, err, "the file became shorter while it was read (at byte %lld)",
-                                (long long)(offset + done));
+            return dlt_blob_err(b, err,
+                                "the file became shorter while it was read (at byte %" PRId64 ")",
+                                offset + done);
         done += got;
     }
     return DLT_OK;

@@ -45,29 +45,25 @@ static const char *const names100[] = {
     "worm"};
 /* clang-format on */
 
-typedef struct Cifar10Opts {
-    const char *cifar10;
-} Cifar10Opts;
-
-typedef struct Cifar100Opts {
-    const char *cifar100;
+typedef struct CifarOpts {
+    const char *cifar10, *cifar100; /* one of them */
     int labels;
-} Cifar100Opts;
+} CifarOpts;
 
 enum { LABELS_FINE, LABELS_COARSE };
 static const DltEnum label_choices[] = {
     {"fine", LABELS_FINE}, {"coarse", LABELS_COARSE}, {NULL, 0}};
 
 static const DltField fields10[] = {
-    DLT_STR(Cifar10Opts, cifar10, .required = true, .main = true,
+    DLT_STR(CifarOpts, cifar10, .required = true, .main = true,
             .help = "binary file, or a pattern for several (*, ?, [abc])",
             .example = "cifar10: data_batch_*.bin"),
     DLT_FIELDS_END};
 static const DltField fields100[] = {
-    DLT_STR(Cifar100Opts, cifar100, .required = true, .main = true,
+    DLT_STR(CifarOpts, cifar100, .required = true, .main = true,
             .help = "binary file, or a pattern for several (*, ?, [abc])",
             .example = "cifar100: train.bin"),
-    DLT_ENUM(Cifar100Opts, labels, .choices = label_choices, .def = "fine",
+    DLT_ENUM(CifarOpts, labels, .choices = label_choices, .def = "fine",
              .help = "100 fine classes or 20 coarse ones", .example = "labels: coarse"),
     DLT_FIELDS_END};
 
@@ -181,29 +177,30 @@ static DltStatus describe(CifarState *s, const DltDataset *like, DltDataset *ds,
     return dlt_like_check(ds, like, err);
 }
 
-static DltStatus open_cifar(DltArena *arena, const Variant *v, const char *folder, const char *name,
-                            DltMark at, const DltDataset *like, DltDataset *ds, DltErr *err)
+static DltStatus open_cifar(DltArena *arena, const DltOpts *o, const char *folder, const Variant *v,
+                            const DltDataset *like, DltDataset *ds, DltErr *err)
 {
+    const CifarOpts *opts = o->v;
+    bool ten = opts->cifar10 != NULL;
+    DltMark at =
+        dlt_opts_mark(o, ten ? offsetof(CifarOpts, cifar10) : offsetof(CifarOpts, cifar100));
     CifarState *s = DLT_NEW(arena, CifarState);
     s->v = v;
-    DLT_TRY(open_files(arena, folder, name, at, s, err));
+    DLT_TRY(open_files(arena, folder, ten ? opts->cifar10 : opts->cifar100, at, s, err));
     return describe(s, like, ds, err);
 }
 
 static DltStatus open_cifar10(DltArena *arena, const DltOpts *o, const char *folder,
                               const DltDataset *like, DltDataset *ds, DltErr *err)
 {
-    const Cifar10Opts *opts = o->v;
-    return open_cifar(arena, &cifar10, folder, opts->cifar10,
-                      dlt_opts_mark(o, offsetof(Cifar10Opts, cifar10)), like, ds, err);
+    return open_cifar(arena, o, folder, &cifar10, like, ds, err);
 }
 
 static DltStatus open_cifar100(DltArena *arena, const DltOpts *o, const char *folder,
                                const DltDataset *like, DltDataset *ds, DltErr *err)
 {
-    const Cifar100Opts *opts = o->v;
-    return open_cifar(arena, &cifar100[opts->labels], folder, opts->cifar100,
-                      dlt_opts_mark(o, offsetof(Cifar100Opts, cifar100)), like, ds, err);
+    const CifarOpts *opts = o->v;
+    return open_cifar(arena, o, folder, &cifar100[opts->labels], like, ds, err);
 }
 
 /* Reading every record once checks every label. */
@@ -262,7 +259,7 @@ const DltDatasetDef dlt_dataset_cifar10 = {
     .name = "cifar10",
     .help = "CIFAR-10 binary files: 32x32 RGB images of 10 classes",
     .fields = fields10,
-    .opt_size = sizeof(Cifar10Opts),
+    .opt_size = sizeof(CifarOpts),
     .open = open_cifar10,
     .load = load_cifar,
     .read = read_cifar,
@@ -272,7 +269,7 @@ const DltDatasetDef dlt_dataset_cifar100 = {
     .name = "cifar100",
     .help = "CIFAR-100 binary files: 32x32 RGB images of 100 classes (or 20 coarse ones)",
     .fields = fields100,
-    .opt_size = sizeof(Cifar100Opts),
+    .opt_size = sizeof(CifarOpts),
     .open = open_cifar100,
     .load = load_cifar,
     .read = read_cifar,

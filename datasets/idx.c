@@ -61,7 +61,7 @@ static DltStatus read_header(IdxFile *f, const char *want, DltErr *err)
     if (got < f->header) return dlt_blob_err(f->b, err, "the file is cut inside its header");
     DltShape all = {.rank = rank};
     for (int i = 0; i < rank; i++)
-        all.dim[i] = big32(head + 4 + 4 * i);
+        all.dim[i] = big32(head + 4 + (size_t)i * 4);
     int64_t bytes;
     char text[DLT_SHAPE_TEXT];
     for (int i = 0; i < rank; i++)
@@ -210,7 +210,7 @@ const DltDatasetDef dlt_dataset_idx = {
 DltStatus dlt_idx_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
                         DltErr *err)
 {
-    DltDataset ds;
+    DltDataset ds = {.n = 0};
     DltLabels stated = {0};
     DLT_TRY(describe(arena, dlt_blob_memory(arena, "samples", x, n_x),
                      dlt_blob_memory(arena, "labels", y, n_y), &stated, NULL, &ds, err));

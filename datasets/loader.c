@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "datasets/reader.h"
 #include "ops/data_ops.h"
+#include <inttypes.h>
 
 enum { HELD = 2, MAX_THREADS = 64, MAX_DEPTH = 1024 }; /* HELD: batches the caller may look at */
 
@@ -256,8 +257,9 @@ static DltStatus take_slots(DltArena *arena, DltLoader *l, DltErr *err)
         }
         if (!ok)
             return dlt_err(err, DLT_E_RESOURCE,
-                           "out of memory: %d batches of %lld samples need %lld bytes each",
-                           l->n_slot, (long long)c->batch, (long long)(x + y));
+                           "out of memory: %d batches of %" PRId64 " samples need %" PRId64
+                           " bytes each",
+                           l->n_slot, c->batch, x + y);
     }
     return DLT_OK;
 }

@@ -27,7 +27,7 @@ static void add_bytes(Measure *m, const void *sample)
         for (int64_t i = 0; i < m->inner; i++) {
             uint32_t v = x[k + i];
             sum += v;
-            square += v * v;
+            square += (uint64_t)v * v;
         }
         m->sum[c] += (int64_t)sum;
         m->square[c] += (int64_t)square;
@@ -113,7 +113,8 @@ DltStatus dlt_norm_measure(DltArena *arena, const DltSplit *s, double **mean, do
     int axis = ds->channel_axis;
     Measure m = {.elements = dlt_x_count(ds), .count = dlt_norm_count(ds)};
     m.inner = axis >= 0 ? dlt_shape_span(&ds->x_shape, axis + 1, ds->x_shape.rank) : m.elements;
-    m.per_mean = (double)s->n * (double)(m.elements / m.count);
+    int64_t per_sample = m.elements / m.count;
+    m.per_mean = (double)s->n * (double)per_sample;
     m.sum = DLT_NEW_ARRAY(arena, m.count, int64_t);
     m.square = DLT_NEW_ARRAY(arena, m.count, int64_t);
     m.mean = DLT_NEW_ARRAY(arena, m.count, double);

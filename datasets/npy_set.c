@@ -351,7 +351,7 @@ DltStatus dlt_npy_check(DltArena *arena, const void *x, int64_t n_x, const void 
 {
     static const NpyOpts none = {.layout = LAYOUT_AUTO};
     Source src = {&dlt_dataset_npy, &none, NULL};
-    DltDataset ds;
+    DltDataset ds = {.n = 0};
     DLT_TRY(describe(arena, &src, dlt_blob_memory(arena, "samples", x, n_x),
                      dlt_blob_memory(arena, "targets", y, n_y), NULL, &ds, err));
     DLT_TRY(load_npy(arena, &ds, err));
@@ -362,7 +362,7 @@ DltStatus dlt_npz_check(DltArena *arena, const void *bytes, int64_t n, DltErr *e
 {
     static const NpyOpts xy = {.x = "x", .y = "y"};
     Source src = {&dlt_dataset_npz, &xy, NULL};
-    DltDataset ds;
+    DltDataset ds = {.n = 0};
     DLT_TRY(open_members(arena, &src, dlt_blob_memory(arena, "archive", bytes, n), NULL, &ds, err));
     DLT_TRY(load_npy(arena, &ds, err));
     return dlt_samples_check(&ds, err);

@@ -90,11 +90,11 @@ static DltStatus read_directory(Zip *z, DltErr *err)
     if (size > DIRECTORY_MAX) return broken(z, "its directory has more than 16 MiB", err);
     if (size > (uint64_t)end || offset > (uint64_t)end - size)
         return broken(z, "its directory lies outside the file", err);
-    z->at = (int64_t)offset;
-    z->bytes = (int64_t)size;
     uint8_t *dir = dlt_arena_try(z->arena, size + 1, 1);
     if (dir == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory for %s", z->b->path);
     z->dir = dir;
+    z->at = (int64_t)offset;
+    z->bytes = (int64_t)size;
     return dlt_blob_raw(z->b, z->at, z->bytes, dir, err);
 }
 
