@@ -120,6 +120,12 @@ $B/tests/parity/%: $B/tests/parity/%.o $(UNDER_PLUGINS)
 	$(LINK_PLUGGED)
 $B/tests/bench/%: $B/tests/bench/%.o $(UNDER_PLUGINS)
 	$(LINK_PLUGGED)
+# fault tests: the archive's sys.o gives way to one that counts its calls and fails them on request
+$B/fault/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DDLT_FAULTS -MMD -MP -c -o $@ $<
+$B/tests/fault/%: $B/tests/fault/%.o $B/fault/core/base/sys.o $B/libdlt.a
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LIBS)
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a

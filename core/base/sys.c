@@ -55,6 +55,7 @@ static bool fault_parse(const char *spec)
     fault.k = k;
     fault.error = found;
     fault.forever = strcmp(how, "forever") == 0;
+    if (!fault.forever && strcmp(how, "once") != 0) fault.class = N_FAULT;
     fault_calls = 0;
     return fault.class != N_FAULT;
 }

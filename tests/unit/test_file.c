@@ -1,5 +1,5 @@
 /* Whole files: bounded reads; writes that appear whole or not at all. Failures come from the system
- * itself (a full device, missing folders) and, in the fault build, from every call in turn. */
+ * itself; tests/fault lets every call fail in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,39 +154,6 @@ static void a_failed_rename_removes_the_temporary_file(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static DltStatus write_whole(Folder *f)
-{
-    DltAtomic *file = NULL;
-    DLT_TRY(dlt_atomic_open(f->arena, f->file, &file, &f->err));
-    DLT_TRY(dlt_atomic_write(file, "new", 3, &f->err));
-    return dlt_atomic_commit(file, &f->err);
-}
-
-/* Fails the k-th file call, k = 1, 2, ... until nothing fails: the file is old or new, never else,
- * a reported success is new, and no temporary file stays. */
-static void every_file_call_may_fail(void **state)
-{
-    Folder *f = *state;
-    if (!dlt_sys_fault_set("file:1:EIO:once")) skip();
-    for (int k = 1;; k++) {
-        write_plain(f->file, "old");
-        dlt_err_init(&f->err);
-        assert_true(dlt_sys_fault_set(dlt_arena_printf(f->arena, "file:%d:EIO:once", k)));
-        DltStatus status = write_whole(f);
-        assert_true(dlt_sys_fault_set(""));
-        const char *now = content(f);
-        assert_true(strcmp(now, "old") == 0 || strcmp(now, "new") == 0);
-        assert_int_equal(n_entries(f->path), 1);
-        if (status == DLT_OK) {
-            assert_string_equal(now, "new");
-            assert_true(k > 5);
-            return;
-        }
-        assert_int_equal(status, DLT_E_RESOURCE);
-        assert_non_null(strstr(f->err.report[0].text, "Input/output error"));
-    }
-}
-
 static void paths_are_joined_and_taken_apart(void **state)
 {
     DltArena *a = ((Folder *)*state)->arena;
@@ -213,7 +180,6 @@ int main(void)
         FILE_TEST(abandoned_files_leave_nothing),
         FILE_TEST(a_missing_folder_is_a_resource_error),
         FILE_TEST(a_failed_rename_removes_the_temporary_file),
-        FILE_TEST(every_file_call_may_fail),
         FILE_TEST(paths_are_joined_and_taken_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
