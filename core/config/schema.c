@@ -354,7 +354,7 @@ static void refuse_key(Reading *r, const DltYaml *map, int i)
 {
     bool shown = r->err == NULL || r->err->n < DLT_ERR_MAX; /* finding a suggestion takes time */
     refuse(r, map->key_at[i], "unknown key '%s'%s", map->key[i],
-           shown ? dlt_suggest_key(r->arena, r->fields, map->key[i]) : "");
+           shown ? dlt_suggest_key(r->arena, r->name, r->fields, map->key[i]) : "");
 }
 
 static void read_map(Reading *r, const DltYaml *map)

@@ -136,8 +136,10 @@ const char *dlt_number_text(double v, char buf[DLT_NUMBER_TEXT]);
 typedef struct DltNames DltNames;
 DltNames *dlt_names_new(DltArena *arena);
 void dlt_names_add(DltNames *names, const char *path, const DltField *fields);
-/* Used by suggestions until the names' arena is freed. */
+/* Used by suggestions and overrides until the names' arena is freed. */
 void dlt_names_set_current(const DltNames *names);
+/* Suggestions prefer tables that this config writes (it has a map at their path). root is kept. */
+void dlt_names_prefer(DltNames *names, const DltYaml *root);
 /* Nearest of a NULL-terminated list by Damerau-Levenshtein distance, NULL when none is near. */
 const char *dlt_nearest(const char *word, const char *const *list);
 int dlt_edit_distance(const char *a, const char *b);

@@ -16,6 +16,7 @@ struct DltNames {
     DltArena *arena;
     Table *table;
     int n, room;
+    const DltYaml *root; /* the config at hand, or NULL */
 };
 
 static const DltNames *current;
@@ -47,6 +48,11 @@ void dlt_names_add(DltNames *names, const char *path, const DltField *fields)
 void dlt_names_set_current(const DltNames *names)
 {
     current = names;
+}
+
+void dlt_names_prefer(DltNames *names, const DltYaml *root)
+{
+    names->root = root;
 }
 
 const DltNames *dlt_names_current(void)
@@ -228,12 +234,26 @@ static int rank_meaning(const char *word, const char *name)
     return is_synonym(word, name) ? 1 : rank(word, name);
 }
 
-/* Where in all tables the nearest key of lowest rank stands. */
+/* Where in all tables the keys of lowest rank stand, the likeliest place first. */
 typedef struct Places {
-    const char *word;
+    const char *word, *owner;
     int rank, n;
-    const char *key[MAX_PLACES_SHOWN], *path[MAX_PLACES_SHOWN];
+    struct {
+        const char *path, *key;
+        int merit;
+    } place[MAX_PLACES_SHOWN];
 } Places;
+
+/* How likely a key is meant in a table: is the table written, is it in the owner's section? */
+static int merit(const Places *p, const char *path)
+{
+    const DltYaml *table =
+        current->root != NULL ? dlt_yaml_find((DltYaml *)current->root, path) : NULL;
+    bool written = table != NULL && table->kind == DLT_YAML_MAP;
+    size_t section = strcspn(p->owner, ".[");
+    bool beside = section > 0 && strncmp(path, p->owner, section) == 0;
+    return 2 * written + beside;
+}
 
 static void visit_place(void *ctx, const char *path, const char *key)
 {
@@ -242,22 +262,25 @@ static void visit_place(void *ctx, const char *path, const char *key)
     if (r == NOT_NEAR || r > p->rank) return;
     if (r < p->rank) p->n = 0;
     p->rank = r;
-    if (p->n < MAX_PLACES_SHOWN) {
-        p->path[p->n] = path;
-        p->key[p->n] = key;
-    }
+    int m = merit(p, path), at = p->n < MAX_PLACES_SHOWN ? p->n : MAX_PLACES_SHOWN;
     p->n++;
+    while (at > 0 && p->place[at - 1].merit < m)
+        at--;
+    if (at == MAX_PLACES_SHOWN) return;
+    size_t after = (size_t)(MAX_PLACES_SHOWN - 1 - at);
+    memmove(&p->place[at + 1], &p->place[at], after * sizeof p->place[0]);
+    p->place[at].path = path;
+    p->place[at].key = key;
+    p->place[at].merit = m;
 }
 
 static void add_places(DltText *out, const Places *p)
 {
+    static const char *const before[MAX_PLACES_SHOWN] = {"; did you mean ", " (also ", ", "};
     for (int i = 0; i < p->n && i < MAX_PLACES_SHOWN; i++) {
-        dlt_text_addf(out, "%s%s%s%s",
-                      i == 0   ? "; did you mean "
-                      : i == 1 ? " (also "
-                               : ", ",
-                      p->path[i], p->path[i][0] != '\0' ? "." : "", p->key[i]);
-        if (i == 0) dlt_text_add(out, "?");
+        const char *path = p->place[i].path;
+        dlt_text_addf(out, "%s%s%s%s%s", before[i], path, path[0] != '\0' ? "." : "",
+                      p->place[i].key, i == 0 ? "?" : "");
     }
     if (p->n > MAX_PLACES_SHOWN) dlt_text_add(out, ", ...");
     if (p->n > 1) dlt_text_add(out, ")");
@@ -275,7 +298,8 @@ static void add_known(DltText *out, const DltField *fields)
     }
 }
 
-const char *dlt_suggest_key(DltArena *arena, const DltField *fields, const char *key)
+const char *dlt_suggest_key(DltArena *arena, const char *owner, const DltField *fields,
+                            const char *key)
 {
     enum { SURE = 4 + 3 }; /* one edit */
     DltText out = dlt_text(arena);
@@ -287,7 +311,7 @@ const char *dlt_suggest_key(DltArena *arena, const DltField *fields, const char 
         near_rank = r;
         near = f;
     }
-    Places places = {.word = key, .rank = NOT_NEAR};
+    Places places = {.word = key, .owner = owner, .rank = NOT_NEAR};
     dlt_names_each(current, visit_place, &places);
     /* a short word that is right elsewhere is more likely misplaced than misspelt */
     bool here = near != NULL &&

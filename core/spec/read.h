@@ -134,7 +134,7 @@ const char *const *dlt_registry_names(DltArena *arena, int registry, const char 
 DltStatus dlt_spec_unknown(DltErr *err, DltMark at, const char *path, int registry,
                            const char *name, const char *const *known);
 /* Registers every field table, so that unknown keys are answered across sections. */
-const DltNames *dlt_spec_names(DltArena *arena);
+DltNames *dlt_spec_names(DltArena *arena);
 
 /* The one kind of an item: `relu`, `dense: 64`, `{dense: {...}, name: head}`. */
 typedef struct DltPick {

@@ -165,11 +165,9 @@ DltStatus dlt_pick(const DltYaml *item, const DltPickRule *rule, DltPick *pick, 
     return DLT_OK;
 }
 
-const DltNames *dlt_spec_names(DltArena *arena)
+DltNames *dlt_spec_names(DltArena *arena)
 {
     DltNames *names = dlt_names_new(arena);
-    for (const DltSection *s = dlt_sections; s->name; s++)
-        if (s->fields) dlt_names_add(names, s->name, s->fields);
     for (int k = 0; k < DLT_N_REGISTRY; k++) {
         DltRegistryRow row;
         for (int i = 0; dlt_registries[k].row(i, &row); i++)
@@ -178,6 +176,8 @@ const DltNames *dlt_spec_names(DltArena *arena)
                               dlt_arena_printf(arena, "%s.%s", dlt_registries[k].path, row.name),
                               row.fields);
     }
+    for (const DltSection *s = dlt_sections; s->name; s++)
+        if (s->fields) dlt_names_add(names, s->fields == dlt_root_fields ? "" : s->name, s->fields);
     return names;
 }
 

@@ -123,7 +123,7 @@ static DltStatus read_root(DltReader *r)
     DltSpec *spec = r->spec;
     DltOpts *o = &spec->sections->root;
     DltStatus status = dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), spec->tree,
-                                       "config", spec->tree->at, o, r->err);
+                                       "", spec->tree->at, o, r->err);
     const DltRoot *root = o->v;
     if (!root) return status;
     spec->name = root->name ? root->name : name_of(r->arena, spec->path);
@@ -160,7 +160,7 @@ static DltStatus read_tree(DltSpec *spec, DltErr *err)
         return dlt_err_at(err, DLT_E_CONFIG, spec->tree->at,
                           "a config is a map of sections: data, model, loss, train; `dltrain init "
                           "mlp` prints one");
-    dlt_names_set_current(dlt_spec_names(spec->arena));
+    dlt_names_prefer(spec->names, spec->tree);
     r.scope = dlt_spec_scope(spec);
     DLT_TRY(read_sections(&r));
     DLT_TRY(dlt_open_data(&r));
@@ -181,6 +181,8 @@ static DltSpec *new_spec(DltArena *arena, const char *path, const char *folder, 
     spec->folder = folder;
     spec->n_override = n_override;
     spec->override = override;
+    spec->names = dlt_spec_names(arena); /* overrides are completed by them */
+    dlt_names_set_current(spec->names);
     return spec;
 }
 

@@ -121,6 +121,7 @@ typedef struct DltSpec {
     /* Counted from the headers by dlt_spec_read; exact after dlt_spec_load_data when val or test is
      * a share of train. */
     int64_t updates, updates_per_epoch; /* whole run; one epoch, rounded up */
+    DltNames *names;                    /* every key of every table, for suggestions */
     struct DltSections *sections;       /* options and marks as read: core/spec's own */
 } DltSpec;
 

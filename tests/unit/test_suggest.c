@@ -83,10 +83,30 @@ static void misplaced_and_foreign_names(void **state)
     Help *h = *state;
     use_tables(h);
     for (size_t i = 0; i < HELP_COUNT(rows); i++) {
-        const char *answer = dlt_suggest_key(h->arena, rows[i].fields, rows[i].key);
+        const char *answer = dlt_suggest_key(h->arena, "", rows[i].fields, rows[i].key);
         if (strncmp(answer, rows[i].answer, strlen(rows[i].answer)) != 0)
             fail_msg("%s%s", rows[i].key, answer);
     }
+}
+
+/* Of several places the one that the config writes comes first, then one of the same section. */
+static void likely_places_come_first(void **state)
+{
+    Help *h = *state;
+    static const DltField batch_norm[] = {{.key = "momentum"}, DLT_FIELDS_END};
+    DltNames *names = dlt_names_new(h->arena);
+    dlt_names_add(names, "model.batch_norm", batch_norm);
+    dlt_names_add(names, "train.optimizer.adamw", adamw_keys);
+    dlt_names_add(names, "train.optimizer.sgd", sgd_keys);
+    dlt_names_set_current(names);
+    assert_non_null(
+        strstr(dlt_suggest_key(h->arena, "train", train_keys, "momentum"),
+               "did you mean train.optimizer.sgd.momentum? (also model.batch_norm.momentum)"));
+    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr"),
+                           "adamw.lr? (also train.optimizer.sgd"));
+    dlt_names_prefer(names, help_parse(h, "{train: {optimizer: {sgd: {momentum: 1}}}}"));
+    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr"),
+                           "sgd.lr? (also train.optimizer.adamw"));
 }
 
 /* The i-th of all one-edit misspellings; false behind the last. */
@@ -136,7 +156,7 @@ static void count_recognised(Help *h, const DltField *fields, int *n, int *right
         for (int i = 0; misspell(f->key, i, key); i++) {
             if (key[0] == '\0' || is_key(fields, key)) continue;
             ++*n;
-            *right += strncmp(dlt_suggest_key(h->arena, fields, key), want, strlen(want)) == 0;
+            *right += strncmp(dlt_suggest_key(h->arena, "", fields, key), want, strlen(want)) == 0;
         }
     }
 }
@@ -231,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HELP_TEST(distances),
         HELP_TEST(misplaced_and_foreign_names),
+        HELP_TEST(likely_places_come_first),
         HELP_TEST(misspelt_keys_are_recognised),
         HELP_TEST(misspelt_keys_of_the_program_are_recognised),
         HELP_TEST(nearest_words),
