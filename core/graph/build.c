@@ -57,33 +57,31 @@ static DltTensor *output(DltBuild *b, const DltOpDef *op, int i, const DltShape 
     return t;
 }
 
-/* A failed build, or a poison or missing required input, makes no node. */
-static bool can_build(DltBuild *b, DltTensor *const in[], int n_in)
+/* False, with a report where it is our own fault, when no node can be made of these inputs. */
+static bool can_build(DltBuild *b, const DltOpDef *op, DltTensor *const in[], int n_in)
 {
-    DLT_BUG_ON(n_in > DLT_MAX_IN);
     if (b->status != DLT_OK) return false;
     for (int i = 0; i < n_in; i++)
         if (in[i] && in[i]->id < 0) return false;
+    for (int i = 0; i < op->n_in; i++) {
+        if ((i < n_in && in[i]) || op->optional >> i & 1) continue;
+        b->status = dlt_err_at(b->err, DLT_E_BUG, b->at, "%s: input %d of %s is missing", b->scope,
+                               i, op->name);
+        return false;
+    }
     return true;
 }
 
 DltNode *dlt_build_node(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[],
                         int n_in)
 {
-    if (!can_build(b, in, n_in)) return NULL;
-    DltArena *arena = b->graph->arena;
     const DltOpDef *op = dlt_ops[kind];
-    DltNode *n = DLT_NEW(arena, DltNode);
-    n->op = op;
-    n->kind = kind;
+    DLT_BUG_ON(n_in > op->n_in);
+    if (!can_build(b, op, in, n_in)) return NULL;
+    DltNode *n = dlt_graph_node(b->graph, (int)kind, attr);
     n->phase = b->phase;
     n->at = b->at;
     n->name = b->scope;
-    if (op->attr_size > 0) {
-        void *copy = dlt_arena_new_bytes(arena, 1, op->attr_size);
-        memcpy(copy, attr, op->attr_size);
-        n->attr = copy;
-    }
     for (int i = 0; i < n_in; i++)
         n->in[i] = in[i];
     DltShape shape[DLT_MAX_OUT];
@@ -108,12 +106,22 @@ DltTensor *dlt_build_op(DltBuild *b, DltOpKind kind, const void *attr, DltTensor
     return n && n->out[0] ? n->out[0] : dlt_build_poison(b);
 }
 
-static DltTensor *keep(DltBuild *b, const char *full, const DltShape *shape, DltDtype dtype,
-                       DltRole role, DltInit init)
+/* A lasting tensor of this full name: a new one, or the one that is there when all of it agrees. */
+static DltTensor *keep(DltBuild *b, const char *name, const DltShape *shape, DltDtype dtype,
+                       DltRole role, const DltInit *init)
 {
-    DltTensor *t = dlt_graph_tensor(b->graph, full, shape, dtype, role);
+    if (b->status != DLT_OK) return dlt_build_poison(b);
+    const char *full = scoped(b, name), *what = role == DLT_PARAM ? "parameter" : "state";
+    DltTensor *t = dlt_graph_find(b->graph, full);
+    if (t) {
+        char want[DLT_SHAPE_TEXT], have[DLT_SHAPE_TEXT];
+        if (t->role == role && t->dtype == dtype && dlt_shape_equal(&t->shape, shape)) return t;
+        return dlt_build_error(b, "%s %s of shape %s: the name is taken by one of shape %s", what,
+                               full, dlt_shape_text(shape, want), dlt_shape_text(&t->shape, have));
+    }
+    t = dlt_graph_tensor(b->graph, full, shape, dtype, role);
     DltInit *copy = DLT_NEW(b->graph->arena, DltInit);
-    *copy = init;
+    *copy = *init;
     t->init = copy;
     t->saved = true;
     return t;
@@ -121,24 +129,15 @@ static DltTensor *keep(DltBuild *b, const char *full, const DltShape *shape, Dlt
 
 DltTensor *dlt_param(DltBuild *b, const char *name, DltShape shape, DltInit init)
 {
-    if (b->status != DLT_OK) return dlt_build_poison(b);
-    const char *full = scoped(b, name);
-    DltTensor *old = dlt_graph_find(b->graph, full);
-    if (old) {
-        char want[DLT_SHAPE_TEXT], have[DLT_SHAPE_TEXT];
-        if (old->role == DLT_PARAM && dlt_shape_equal(&old->shape, &shape)) return old;
-        return dlt_build_error(b, "parameter %s of shape %s exists already with shape %s", full,
-                               dlt_shape_text(&shape, want), dlt_shape_text(&old->shape, have));
-    }
-    DltTensor *t = keep(b, full, &shape, DLT_F32, DLT_PARAM, init);
-    t->trainable = true;
+    int n_before = b->graph->n_tensor;
+    DltTensor *t = keep(b, name, &shape, DLT_F32, DLT_PARAM, &init);
+    if (b->graph->n_tensor > n_before) t->trainable = true;
     return t;
 }
 
 DltTensor *dlt_state(DltBuild *b, const char *name, DltShape shape, DltDtype dtype, DltInit init)
 {
-    if (b->status != DLT_OK) return dlt_build_poison(b);
-    return keep(b, scoped(b, name), &shape, dtype, DLT_STATE, init);
+    return keep(b, name, &shape, dtype, DLT_STATE, &init);
 }
 
 DltTensor *dlt_input(DltBuild *b, const char *name, DltShape shape, DltDtype dtype)

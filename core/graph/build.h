@@ -1,5 +1,5 @@
 /* DltBuild: adds nodes with a sticky error, so layer code reads as its formula. After a failure
- * every call returns the poison tensor; the caller checks dlt_build_status once. */
+ * every call returns the poison tensor; the caller checks dlt_build_failed (or status) once. */
 #ifndef DLT_BUILD_H
 #define DLT_BUILD_H
 
@@ -30,7 +30,8 @@ bool dlt_build_failed(const DltBuild *b);
 DltTensor *dlt_build_error(DltBuild *b, const char *fmt, ...) DLT_PRINTF(2, 3);
 
 /* Adds a node: copies attr_size bytes of attr, infers shapes and dtypes, makes outputs named
- * "<scope>.<op>" or given by dlt_build_name. Returns the node, or NULL after an error. */
+ * "<scope>.<op>" (".1" ... behind the second and later ones). attr NULL means all zero. Returns the
+ * node, or NULL after an error. */
 DltNode *dlt_build_node(DltBuild *b, DltOpKind kind, const void *attr, DltTensor *const in[],
                         int n_in);
 /* The same, returning out[0] or poison. */
@@ -40,7 +41,7 @@ DltTensor *dlt_build_op(DltBuild *b, DltOpKind kind, const void *attr, DltTensor
 /* A trainable parameter "<scope>.<name>", or an existing one of that full name when shapes agree.
  */
 DltTensor *dlt_param(DltBuild *b, const char *name, DltShape shape, DltInit init);
-/* A tensor kept across steps and in checkpoints, without gradient. */
+/* A tensor kept across steps and in checkpoints, without gradient; shared by name as dlt_param. */
 DltTensor *dlt_state(DltBuild *b, const char *name, DltShape shape, DltDtype dtype, DltInit init);
 DltTensor *dlt_input(DltBuild *b, const char *name, DltShape shape, DltDtype dtype);
 bool dlt_needs_grad(const DltBuild *b, const DltTensor *t);

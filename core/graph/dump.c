@@ -26,8 +26,12 @@ static void print_node(const DltNode *n, FILE *out)
         fprintf(out, "%s%%%d %s", separator, n->in[i]->id, n->in[i]->name);
         separator = ", ";
     }
-    fprintf(out, ")%s%s%s\n", n->name && n->name[0] ? " @" : "", n->name ? n->name : "",
-            n->phase == DLT_PHASE_UPDATE ? " [update]" : "");
+    fputc(')', out);
+    char text[256] = "";
+    if (n->op->text) n->op->text(n->attr, text, sizeof text);
+    if (text[0]) fprintf(out, " {%s}", text);
+    if (n->name && n->name[0]) fprintf(out, " @%s", n->name);
+    fputs(n->phase == DLT_PHASE_UPDATE ? " [update]\n" : "\n", out);
 }
 
 void dlt_graph_dump(const DltGraph *g, FILE *out)

@@ -2,6 +2,8 @@
  * are the ops' business. */
 #include "graph/graph.h"
 
+#include "base/rng.h"
+
 DltGraph *dlt_graph_new(DltArena *arena)
 {
     DltGraph *g = DLT_NEW(arena, DltGraph);
@@ -21,6 +23,54 @@ static void *grow(DltArena *arena, void *table, int n, int *cap)
     return bigger;
 }
 
+/* ---- names ---- */
+
+/* The slot of a name: where it is, or where it belongs. */
+static int *name_slot(const DltGraph *g, const char *name)
+{
+    uint64_t mask = (uint64_t)g->cap_name - 1, at = dlt_hash(name, strlen(name), 0) & mask;
+    while (g->by_name[at] && strcmp(g->tensor[g->by_name[at] - 1]->name, name) != 0)
+        at = (at + 1) & mask;
+    return &g->by_name[at];
+}
+
+/* Fills the table anew: the first tensor of a name has it. */
+static void rehash(DltGraph *g, int cap)
+{
+    g->cap_name = cap;
+    g->by_name = DLT_NEW_ARRAY(g->arena, cap, int);
+    for (int i = 0; i < g->n_tensor; i++) {
+        int *slot = name_slot(g, g->tensor[i]->name);
+        if (!*slot) *slot = i + 1;
+    }
+}
+
+/* The table is at most half full, so that a search ends soon. */
+static void add_name(DltGraph *g, const DltTensor *t)
+{
+    if (2 * g->n_tensor > g->cap_name) {
+        rehash(g, g->cap_name ? 2 * g->cap_name : 128);
+        return;
+    }
+    int *slot = name_slot(g, t->name);
+    if (!*slot) *slot = t->id + 1;
+}
+
+void dlt_graph_rename(DltGraph *g, DltTensor *t, const char *name)
+{
+    t->name = dlt_arena_str(g->arena, name);
+    rehash(g, g->cap_name);
+}
+
+DltTensor *dlt_graph_find(const DltGraph *g, const char *name)
+{
+    if (g->cap_name == 0) return NULL;
+    int id = *name_slot(g, name);
+    return id ? g->tensor[id - 1] : NULL;
+}
+
+/* ---- tensors and nodes ---- */
+
 DltTensor *dlt_graph_tensor(DltGraph *g, const char *name, const DltShape *shape, DltDtype dtype,
                             DltRole role)
 {
@@ -32,6 +82,7 @@ DltTensor *dlt_graph_tensor(DltGraph *g, const char *name, const DltShape *shape
     t->role = role;
     t->id = g->n_tensor;
     g->tensor[g->n_tensor++] = t;
+    add_name(g, t);
     return t;
 }
 
@@ -58,6 +109,32 @@ DltTensor *dlt_graph_view(DltGraph *g, const char *name, const DltShape *shape, 
     return t;
 }
 
+DltNode *dlt_graph_node(DltGraph *g, int kind, const void *attr)
+{
+    DltNode *n = DLT_NEW(g->arena, DltNode);
+    n->op = dlt_ops[kind];
+    n->kind = kind;
+    if (n->op->attr_size == 0) return n;
+    void *copy = dlt_arena_new_bytes(g->arena, 1, n->op->attr_size);
+    if (attr) memcpy(copy, attr, n->op->attr_size);
+    n->attr = copy;
+    return n;
+}
+
+void dlt_graph_set_nodes(DltGraph *g, DltNode **node, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (!node[i]) continue;
+        node[kept++] = node[i];
+        for (int k = 0; k < DLT_MAX_OUT; k++)
+            if (node[i]->out[k]) node[i]->out[k]->producer = node[i];
+    }
+    g->node = node;
+    g->n_node = kept;
+    g->cap_node = n;
+}
+
 void dlt_graph_insert(DltGraph *g, int at, DltNode *node)
 {
     DLT_BUG_ON(at < 0 || at > g->n_node);
@@ -81,13 +158,6 @@ int dlt_graph_index(const DltGraph *g, const DltNode *node)
     for (int i = 0; i < g->n_node; i++)
         if (g->node[i] == node) return i;
     return -1;
-}
-
-DltTensor *dlt_graph_find(const DltGraph *g, const char *name)
-{
-    for (int i = 0; i < g->n_tensor; i++)
-        if (strcmp(g->tensor[i]->name, name) == 0) return g->tensor[i];
-    return NULL;
 }
 
 int64_t dlt_tensor_bytes(const DltTensor *t)

@@ -35,11 +35,18 @@ typedef struct DltOpDef {
      * (dlt_needs_grad). NULL: the op has no gradient. */
     void (*grad)(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[]);
     double (*flops)(const DltNode *n);
-    uint32_t inplace; /* bit i: out[0] may take in[i]'s memory on its last use */
-    uint32_t mutates; /* bit i: in[i] is updated where it lies */
+    uint32_t optional; /* bit i: in[i] may be NULL */
+    uint32_t inplace;  /* bit i: out[0] may take in[i]'s memory on its last use */
+    uint32_t mutates;  /* bit i: in[i] is updated where it lies */
     DltPrec prec;
-    bool view;       /* out[0] is in[0] with another shape: no kernel runs */
-    bool any_layout; /* works on rank-4 tensors of every layout when all of them agree */
+    uint32_t full_in; /* bit i: in[i] is f32 whatever type the node runs in (statistics, scales) */
+    bool view;        /* out[0] is in[0] with another shape: no kernel runs */
+    bool any_layout;  /* works on rank-4 tensors of every layout when all of them agree */
+    /* Images: in[i], out[i] of bit i take the device's image layout each by itself, where its
+     * channels allow; other rank-4 operands (filters) stay PLAIN. Such ops have any_layout too. */
+    uint32_t image_in, image_out;
+    /* The attributes as words for dumps, "tb act=relu"; NULL: nothing to say. */
+    void (*text)(const void *attr, char *buf, size_t size);
 } DltOpDef;
 
 /* Which programs a node runs in: every micro batch, or once per update. */

@@ -50,6 +50,8 @@ struct DltTensor {
     const DltInit *init; /* PARAM and STATE */
     bool saved;     /* belongs into checkpoints under its name (slabs do not, their views do) */
     bool trainable; /* PARAM: has a gradient and an update */
+    DltTensor *low; /* PARAM: a copy in the compute type that nodes read, or NULL. Updates keep it;
+                       whoever writes the parameter from the host writes the copy too */
 };
 
 #ifdef __cplusplus

@@ -10,13 +10,71 @@ static int64_t positions(int64_t size, int64_t pad, int64_t span, int64_t stride
     return (room + (ceil ? stride - 1 : 0)) / stride + 1;
 }
 
+/* "3x3 stride=2x2 pad=1,1,1,1": what a window is, for dumps. */
+static void window_text(const int64_t kernel[2], const int64_t stride[2], const int64_t pad[4],
+                        char *buf, size_t size)
+{
+    dlt_text_add(buf, size, "%lldx%lld", (long long)kernel[0], (long long)kernel[1]);
+    if (stride[0] != 1 || stride[1] != 1)
+        dlt_text_add(buf, size, "stride=%lldx%lld", (long long)stride[0], (long long)stride[1]);
+    if (pad[0] || pad[1] || pad[2] || pad[3])
+        dlt_text_add(buf, size, "pad=%lld,%lld,%lld,%lld", (long long)pad[0], (long long)pad[1],
+                     (long long)pad[2], (long long)pad[3]);
+}
+
+static void conv_text(const void *attr, char *buf, size_t size)
+{
+    const DltConv *a = attr;
+    window_text(a->kernel, a->stride, a->pad, buf, size);
+    if (a->dilation[0] != 1 || a->dilation[1] != 1)
+        dlt_text_add(buf, size, "dilation=%lldx%lld", (long long)a->dilation[0],
+                     (long long)a->dilation[1]);
+    if (a->groups != 1) dlt_text_add(buf, size, "groups=%lld", (long long)a->groups);
+    dlt_epilogue_text(&a->ep, buf, size);
+}
+
+static void pool_text(const void *attr, char *buf, size_t size)
+{
+    const DltPool *a = attr;
+    dlt_text_add(buf, size, a->max ? "max" : "average");
+    window_text(a->kernel, a->stride, a->pad, buf, size);
+    if (a->ceil) dlt_text_add(buf, size, "ceil");
+    if (a->count_pad) dlt_text_add(buf, size, "count_pad");
+    if (a->ep_relu) dlt_text_add(buf, size, "relu");
+}
+
+/* Numbers of a window along one axis that no shape arithmetic stands. */
+static DltStatus check_window(const DltNode *n, int64_t kernel, int64_t stride, int64_t low_pad,
+                              int64_t high_pad, DltErr *err)
+{
+    if (kernel < 1)
+        return dlt_infer_error(n, err, "kernel: %lld is less than 1", (long long)kernel);
+    if (stride < 1)
+        return dlt_infer_error(n, err, "stride: %lld is less than 1", (long long)stride);
+    int64_t least = low_pad < high_pad ? low_pad : high_pad;
+    if (least < 0) return dlt_infer_error(n, err, "pad: %lld is less than 0", (long long)least);
+    return DLT_OK;
+}
+
 static DltStatus conv_check(const DltNode *n, const DltConv *a, DltErr *err)
 {
     const DltTensor *x = n->in[0], *w = n->in[1];
     char s[DLT_SHAPE_TEXT];
+    for (int i = 0; i < 2; i++) {
+        DLT_TRY(check_window(n, a->kernel[i], a->stride[i], a->pad[2 * i], a->pad[2 * i + 1], err));
+        if (a->dilation[i] < 1)
+            return dlt_infer_error(n, err, "dilation: %lld is less than 1",
+                                   (long long)a->dilation[i]);
+    }
+    if (a->groups < 1)
+        return dlt_infer_error(n, err, "groups: %lld is less than 1", (long long)a->groups);
     if (x->shape.rank != 4)
         return dlt_infer_error(n, err, "a convolution needs images [N, C, H, W], but %s is %s",
                                x->name, dlt_shape_text(&x->shape, s));
+    if (w->shape.rank != 4 || w->shape.dim[2] != a->kernel[0] || w->shape.dim[3] != a->kernel[1])
+        return dlt_infer_error(n, err, "filters %s are %s, not [filters, channels, %lld, %lld]",
+                               w->name, dlt_shape_text(&w->shape, s), (long long)a->kernel[0],
+                               (long long)a->kernel[1]);
     if (w->shape.dim[1] * a->groups != x->shape.dim[1] || w->shape.dim[0] % a->groups != 0)
         return dlt_infer_misfit(n, x, w, err, "channels do not fit the filters and groups");
     return DLT_OK;
@@ -26,8 +84,8 @@ static DltStatus conv_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
 {
     const DltConv *a = n->attr;
     const DltShape *x = &n->in[0]->shape;
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     DLT_TRY(conv_check(n, a, err));
-    out[0] = *x;
     out[0].dim[1] = n->in[1]->shape.dim[0];
     for (int i = 0; i < 2; i++) {
         int64_t span = a->dilation[i] * (a->kernel[i] - 1) + 1;
@@ -40,7 +98,6 @@ static DltStatus conv_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
                 (long long)(x->dim[2 + i] + a->pad[2 * i] + a->pad[2 * i + 1]));
     }
     if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], out[0].dim[1], err));
-    dtype[0] = n->in[0]->dtype;
     if (a->ep.save_pre) {
         out[1] = out[0];
         dtype[1] = dtype[0];
@@ -61,12 +118,15 @@ DltTensor *dlt_conv(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, co
 
 static void conv_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
 {
+    const DltConv *a = n->attr;
+    DLT_BUG_ON(a->ep.act.fn || a->ep.save_pre); /* epilogues are set when gradients exist */
     if (dlt_needs_grad(b, n->in[0]))
         din[0] = dlt_build_op(b, DLT_OP_conv_bwd_data, n->attr,
                               (DltTensor *const[]){dout[0], n->in[1]}, 2);
     if (dlt_needs_grad(b, n->in[1]))
         din[1] = dlt_build_op(b, DLT_OP_conv_bwd_filter, n->attr,
                               (DltTensor *const[]){n->in[0], dout[0]}, 2);
+    if (n->in[2] && dlt_needs_grad(b, n->in[2])) din[2] = dlt_bias_grad(b, dout[0], 1);
 }
 
 /* 2 R S C/groups per output element; the same for both gradients. */
@@ -89,12 +149,17 @@ const DltOpDef dlt_op_conv_fwd = {.name = "conv_fwd",
                                   .grad = conv_grad,
                                   .flops = conv_flops,
                                   .prec = DLT_PREC_LOW,
-                                  .any_layout = true};
+                                  .any_layout = true,
+                                  .optional = 1u << 2,
+                                  .image_in = 1,
+                                  .image_out = 3,
+                                  .text = conv_text};
 
 static DltStatus bwd_data_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
-    (void)err;
     const DltConv *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 4, err));
+    DLT_TRY(dlt_infer_rank(n, n->in[1], 4, err));
     const DltShape *dy = &n->in[0]->shape;
     out[0] = dlt_shape4(dy->dim[0], n->in[1]->shape.dim[1] * a->groups, a->in_hw[0], a->in_hw[1]);
     dtype[0] = n->in[0]->dtype;
@@ -113,12 +178,17 @@ const DltOpDef dlt_op_conv_bwd_data = {.name = "conv_bwd_data",
                                        .infer = bwd_data_infer,
                                        .flops = bwd_data_flops,
                                        .prec = DLT_PREC_LOW,
-                                       .any_layout = true};
+                                       .any_layout = true,
+                                       .optional = 1u << 2,
+                                       .image_in = 1u | 1u << 2,
+                                       .image_out = 1,
+                                       .text = conv_text};
 
 static DltStatus bwd_filter_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
-    (void)err;
     const DltConv *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 4, err));
+    DLT_TRY(dlt_infer_rank(n, n->in[1], 4, err));
     out[0] = dlt_shape4(n->in[1]->shape.dim[1], n->in[0]->shape.dim[1] / a->groups, a->kernel[0],
                         a->kernel[1]);
     dtype[0] = DLT_F32;
@@ -137,7 +207,9 @@ const DltOpDef dlt_op_conv_bwd_filter = {.name = "conv_bwd_filter",
                                          .infer = bwd_filter_infer,
                                          .flops = bwd_filter_flops,
                                          .prec = DLT_PREC_LOW,
-                                         .any_layout = true};
+                                         .any_layout = true,
+                                         .image_in = 3,
+                                         .text = conv_text};
 
 /* ---- pooling ---- */
 
@@ -149,9 +221,9 @@ static DltStatus pool_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
     if (x->shape.rank != 4)
         return dlt_infer_error(n, err, "pooling needs images [N, C, H, W], but %s is %s", x->name,
                                dlt_shape_text(&x->shape, s));
-    out[0] = x->shape;
-    dtype[0] = x->dtype;
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     for (int i = 0; i < 2; i++) {
+        DLT_TRY(check_window(n, a->kernel[i], a->stride[i], a->pad[2 * i], a->pad[2 * i + 1], err));
         int64_t size = x->shape.dim[2 + i], lo = a->pad[2 * i], hi = a->pad[2 * i + 1];
         if (2 * lo > a->kernel[i] || 2 * hi > a->kernel[i])
             return dlt_infer_error(n, err, "padding %lld is more than half of the window %lld",
@@ -202,7 +274,10 @@ const DltOpDef dlt_op_pool_fwd = {.name = "pool_fwd",
                                   .grad = pool_grad,
                                   .flops = pool_flops,
                                   .prec = DLT_PREC_KEEP,
-                                  .any_layout = true};
+                                  .any_layout = true,
+                                  .image_in = 1,
+                                  .image_out = 3,
+                                  .text = pool_text};
 
 static DltStatus pool_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -221,4 +296,8 @@ const DltOpDef dlt_op_pool_bwd = {.name = "pool_bwd",
                                   .infer = pool_bwd_infer,
                                   .flops = pool_flops,
                                   .prec = DLT_PREC_KEEP,
-                                  .any_layout = true};
+                                  .any_layout = true,
+                                  .optional = 1u << 1,
+                                  .image_in = 3,
+                                  .image_out = 1,
+                                  .text = pool_text};

@@ -23,6 +23,13 @@ const char *dlt_unary_name(DltUnaryFn fn)
 
 /* ---- unary ---- */
 
+static void unary_text(const void *attr, char *buf, size_t size)
+{
+    const DltUnary *a = attr;
+    dlt_text_add(buf, size, "%s", dlt_unary_name(a->fn));
+    if (a->alpha != 0) dlt_text_add(buf, size, "alpha=%g", a->alpha);
+}
+
 DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, double alpha)
 {
     DltUnary a = {fn, alpha};
@@ -46,18 +53,19 @@ const DltOpDef dlt_op_unary_fwd = {.name = "unary_fwd",
                                    .n_in = 1,
                                    .n_out = 1,
                                    .attr_size = sizeof(DltUnary),
-                                   .infer = dlt_infer_same,
+                                   .infer = dlt_infer_like,
                                    .grad = unary_grad,
                                    .flops = dlt_flops_1,
                                    .inplace = 1,
                                    .prec = DLT_PREC_KEEP,
-                                   .any_layout = true};
+                                   .any_layout = true,
+                                   .text = unary_text};
 
 static DltStatus unary_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     if (!dlt_shape_equal(&n->in[0]->shape, &n->in[1]->shape))
         return dlt_infer_misfit(n, n->in[0], n->in[1], err, "shapes must be equal");
-    return dlt_infer_same(n, out, dtype, err);
+    return dlt_infer_like(n, out, dtype, err);
 }
 
 const DltOpDef dlt_op_unary_bwd = {.name = "unary_bwd",
@@ -68,9 +76,16 @@ const DltOpDef dlt_op_unary_bwd = {.name = "unary_bwd",
                                    .flops = dlt_flops_1,
                                    .inplace = 3,
                                    .prec = DLT_PREC_KEEP,
-                                   .any_layout = true};
+                                   .any_layout = true,
+                                   .text = unary_text};
 
 /* ---- binary ---- */
+
+static void binary_text(const void *attr, char *buf, size_t size)
+{
+    static const char *const name[DLT_N_BINARY] = {"add", "sub", "mul", "div"};
+    dlt_text_add(buf, size, "%s", name[((const DltBinary *)attr)->fn]);
+}
 
 DltTensor *dlt_binary(DltBuild *b, DltTensor *x, DltTensor *y, DltBinaryFn fn)
 {
@@ -97,7 +112,7 @@ static DltStatus binary_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
     if (!fits)
         return dlt_infer_misfit(n, n->in[0], n->in[1], err,
                                 "shapes must be equal (or 1 in the second)");
-    return dlt_infer_same(n, out, dtype, err);
+    return dlt_infer_like(n, out, dtype, err);
 }
 
 /* Sums a gradient down to the shape of a broadcast operand. */
@@ -136,9 +151,15 @@ const DltOpDef dlt_op_binary = {.name = "binary",
                                 .flops = dlt_flops_1,
                                 .inplace = 1,
                                 .prec = DLT_PREC_KEEP,
-                                .any_layout = true};
+                                .any_layout = true,
+                                .text = binary_text};
 
 /* ---- bias ---- */
+
+static void bias_text(const void *attr, char *buf, size_t size)
+{
+    dlt_text_add(buf, size, "axis=%d", ((const DltBias *)attr)->axis);
+}
 
 DltTensor *dlt_bias(DltBuild *b, DltTensor *x, DltTensor *bias, int axis)
 {
@@ -149,14 +170,22 @@ DltTensor *dlt_bias(DltBuild *b, DltTensor *x, DltTensor *bias, int axis)
 static DltStatus bias_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     const DltBias *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], a->axis + 1, err));
     DLT_TRY(dlt_infer_vector(n, n->in[1], dlt_shape_dim(&n->in[0]->shape, a->axis), err));
-    return dlt_infer_same(n, out, dtype, err);
+    return dlt_infer_like(n, out, dtype, err);
+}
+
+DltTensor *dlt_bias_grad(DltBuild *b, DltTensor *dy, int axis)
+{
+    DltBias a = {.axis = axis, .channels = dlt_dim(dy, axis)};
+    return dlt_build_op(b, DLT_OP_bias_bwd, &a, &dy, 1);
 }
 
 static void bias_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
 {
     din[0] = dout[0];
-    if (dlt_needs_grad(b, n->in[1])) din[1] = dlt_build_op(b, DLT_OP_bias_bwd, n->attr, dout, 1);
+    if (dlt_needs_grad(b, n->in[1]))
+        din[1] = dlt_bias_grad(b, dout[0], ((const DltBias *)n->attr)->axis);
 }
 
 const DltOpDef dlt_op_bias_fwd = {.name = "bias_fwd",
@@ -168,13 +197,19 @@ const DltOpDef dlt_op_bias_fwd = {.name = "bias_fwd",
                                   .flops = dlt_flops_1,
                                   .inplace = 1,
                                   .prec = DLT_PREC_KEEP,
-                                  .any_layout = true};
+                                  .any_layout = true,
+                                  .text = bias_text};
 
 /* The gradient of a parameter is f32 whatever the type of dy. */
 static DltStatus bias_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
-    (void)err;
     const DltBias *a = n->attr;
+    char s[DLT_SHAPE_TEXT];
+    DLT_TRY(dlt_infer_rank(n, n->in[0], a->axis + 1, err));
+    if (n->in[0]->shape.dim[a->axis] != a->channels)
+        return dlt_infer_error(n, err, "%s %s has not %lld channels on axis %d", n->in[0]->name,
+                               dlt_shape_text(&n->in[0]->shape, s), (long long)a->channels,
+                               a->axis);
     out[0] = dlt_shape1(a->channels);
     dtype[0] = DLT_F32;
     return DLT_OK;
@@ -192,9 +227,18 @@ const DltOpDef dlt_op_bias_bwd = {.name = "bias_bwd",
                                   .infer = bias_bwd_infer,
                                   .flops = flops_in,
                                   .prec = DLT_PREC_KEEP,
-                                  .any_layout = true};
+                                  .any_layout = true,
+                                  .text = bias_text};
 
 /* ---- reduce ---- */
+
+static void reduce_text(const void *attr, char *buf, size_t size)
+{
+    const DltReduce *a = attr;
+    dlt_text_add(buf, size, a->mean ? "mean" : "sum");
+    for (int i = 0; i < DLT_MAX_RANK; i++)
+        if (a->axes >> i & 1) dlt_text_add(buf, size, "axis=%d", i);
+}
 
 DltTensor *dlt_reduce(DltBuild *b, DltTensor *x, uint32_t axes, bool mean)
 {
@@ -205,7 +249,10 @@ DltTensor *dlt_reduce(DltBuild *b, DltTensor *x, uint32_t axes, bool mean)
 static DltStatus reduce_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     const DltReduce *a = n->attr;
-    DLT_TRY(dlt_infer_same(n, out, dtype, err));
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
+    if (a->axes >> out[0].rank)
+        return dlt_infer_error(n, err, "reduce names an axis that %s of rank %d does not have",
+                               n->in[0]->name, out[0].rank);
     for (int i = 0; i < out[0].rank; i++)
         if (a->axes >> i & 1) out[0].dim[i] = 1;
     return DLT_OK;
@@ -229,7 +276,8 @@ const DltOpDef dlt_op_reduce = {.name = "reduce",
                                 .infer = reduce_infer,
                                 .grad = reduce_grad,
                                 .flops = flops_in,
-                                .prec = DLT_PREC_KEEP};
+                                .prec = DLT_PREC_KEEP,
+                                .text = reduce_text};
 
 /* ---- copy, cast, reorder ---- */
 

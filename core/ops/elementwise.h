@@ -72,6 +72,7 @@ DltTensor *dlt_binary(DltBuild *b, DltTensor *a, DltTensor *c, DltBinaryFn fn);
 DltTensor *dlt_add(DltBuild *b, DltTensor *a, DltTensor *c);
 DltTensor *dlt_mul(DltBuild *b, DltTensor *a, DltTensor *c);
 DltTensor *dlt_bias(DltBuild *b, DltTensor *x, DltTensor *bias, int axis);
+DltTensor *dlt_bias_grad(DltBuild *b, DltTensor *dy, int axis); /* db [C] */
 DltTensor *dlt_reduce(DltBuild *b, DltTensor *x, uint32_t axes, bool mean);
 DltTensor *dlt_copy(DltBuild *b, DltTensor *x);
 DltTensor *dlt_cast(DltBuild *b, DltTensor *x, DltDtype dtype);

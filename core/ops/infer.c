@@ -29,6 +29,18 @@ DltStatus dlt_infer_same(const DltNode *n, DltShape out[DLT_MAX_OUT], DltDtype d
     return DLT_OK;
 }
 
+DltStatus dlt_infer_like(const DltNode *n, DltShape out[DLT_MAX_OUT], DltDtype dtype[DLT_MAX_OUT],
+                         DltErr *err)
+{
+    const DltTensor *x = n->in[0];
+    if (!dlt_dtype_is_float(x->dtype))
+        return dlt_infer_error(n, err,
+                               "%s needs numbers of a float type, but %s is %s (ids need an "
+                               "embedding in front)",
+                               n->op->name, x->name, dlt_dtype_name(x->dtype));
+    return dlt_infer_same(n, out, dtype, err);
+}
+
 DltStatus dlt_infer_none(const DltNode *n, DltShape out[DLT_MAX_OUT], DltDtype dtype[DLT_MAX_OUT],
                          DltErr *err)
 {
@@ -45,6 +57,24 @@ DltStatus dlt_infer_vector(const DltNode *n, const DltTensor *t, int64_t size, D
     char s[DLT_SHAPE_TEXT];
     return dlt_infer_error(n, err, "%s has shape %s, needs [%lld] for %s", t->name,
                            dlt_shape_text(&t->shape, s), (long long)size, n->in[0]->name);
+}
+
+DltStatus dlt_infer_rank(const DltNode *n, const DltTensor *t, int lo, DltErr *err)
+{
+    if (t->shape.rank >= lo) return DLT_OK;
+    char s[DLT_SHAPE_TEXT];
+    return dlt_infer_error(n, err, "%s needs rank %d or more, but %s is %s", n->op->name, lo,
+                           t->name, dlt_shape_text(&t->shape, s));
+}
+
+void dlt_text_add(char *buf, size_t size, const char *fmt, ...)
+{
+    size_t used = strlen(buf);
+    if (used > 0 && used + 1 < size) buf[used++] = ' ';
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(buf + used, size - used, fmt, args);
+    va_end(args);
 }
 
 double dlt_flops_1(const DltNode *n)

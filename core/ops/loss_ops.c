@@ -30,6 +30,12 @@ static DltStatus check_values(const DltNode *n, const DltTensor *p, const DltTen
 
 /* ---- cross entropy ---- */
 
+static void ce_text(const void *attr, char *buf, size_t size)
+{
+    const DltCrossEntropy *a = attr;
+    if (a->smoothing > 0) dlt_text_add(buf, size, "smoothing=%g", (double)a->smoothing);
+}
+
 DltTensor *dlt_cross_entropy(DltBuild *b, DltTensor *logits, DltTensor *y, DltTensor *w,
                              DltTensor *class_w, const DltCrossEntropy *attr)
 {
@@ -69,7 +75,10 @@ const DltOpDef dlt_op_cross_entropy_fwd = {.name = "cross_entropy_fwd",
                                            .infer = ce_infer,
                                            .grad = ce_grad,
                                            .flops = flops_in10,
-                                           .prec = DLT_PREC_FULL};
+                                           .prec = DLT_PREC_KEEP,
+                                           .optional = 1u << 3,
+                                           .full_in = 0xc,
+                                           .text = ce_text};
 
 static DltStatus ce_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -84,7 +93,10 @@ const DltOpDef dlt_op_cross_entropy_bwd = {.name = "cross_entropy_bwd",
                                            .infer = ce_bwd_infer,
                                            .flops = flops_in10,
                                            .inplace = 1,
-                                           .prec = DLT_PREC_FULL};
+                                           .prec = DLT_PREC_KEEP,
+                                           .optional = 1u << 3,
+                                           .full_in = 0xc,
+                                           .text = ce_text};
 
 static DltStatus ce_both_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -100,9 +112,18 @@ const DltOpDef dlt_op_cross_entropy_both = {.name = "cross_entropy_both",
                                             .attr_size = sizeof(DltCrossEntropy),
                                             .infer = ce_both_infer,
                                             .flops = flops_in10,
-                                            .prec = DLT_PREC_FULL};
+                                            .prec = DLT_PREC_KEEP,
+                                            .optional = 1u << 3,
+                                            .full_in = 0xc,
+                                            .text = ce_text};
 
 /* ---- pointwise losses ---- */
+
+static void pw_text(const void *attr, char *buf, size_t size)
+{
+    static const char *const name[DLT_N_POINTWISE] = {"mse", "mae", "huber", "bce"};
+    dlt_text_add(buf, size, "%s", name[((const DltPointwiseLoss *)attr)->kind]);
+}
 
 DltTensor *dlt_pointwise_loss(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor *w,
                               const DltPointwiseLoss *attr)
@@ -131,7 +152,8 @@ const DltOpDef dlt_op_pointwise_loss_fwd = {.name = "pointwise_loss_fwd",
                                             .infer = pw_infer,
                                             .grad = pw_grad,
                                             .flops = flops_in10,
-                                            .prec = DLT_PREC_FULL};
+                                            .prec = DLT_PREC_FULL,
+                                            .text = pw_text};
 
 static DltStatus pw_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -146,7 +168,8 @@ const DltOpDef dlt_op_pointwise_loss_bwd = {.name = "pointwise_loss_bwd",
                                             .infer = pw_bwd_infer,
                                             .flops = flops_in10,
                                             .inplace = 1,
-                                            .prec = DLT_PREC_FULL};
+                                            .prec = DLT_PREC_FULL,
+                                            .text = pw_text};
 
 /* ---- metrics: nodes without outputs that add to accumulators ---- */
 
@@ -178,6 +201,11 @@ void dlt_metric_regression(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor *w
     metric(b, DLT_OP_metric_regression, NULL, (DltTensor *const[]){p, t, w, acc}, 4);
 }
 
+static void topk_text(const void *attr, char *buf, size_t size)
+{
+    dlt_text_add(buf, size, "k=%d", ((const DltMetricTopk *)attr)->k);
+}
+
 static DltStatus labels_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     (void)out;
@@ -204,13 +232,16 @@ const DltOpDef dlt_op_metric_topk = {.name = "metric_topk",
                                      .infer = labels_infer,
                                      .flops = dlt_flops_1,
                                      .mutates = 1u << 3,
-                                     .prec = DLT_PREC_FULL};
+                                     .prec = DLT_PREC_KEEP,
+                                     .full_in = 4,
+                                     .text = topk_text};
 const DltOpDef dlt_op_metric_confusion = {.name = "metric_confusion",
                                           .n_in = 4,
                                           .infer = labels_infer,
                                           .flops = dlt_flops_1,
                                           .mutates = 1u << 3,
-                                          .prec = DLT_PREC_FULL};
+                                          .prec = DLT_PREC_KEEP,
+                                          .full_in = 4};
 const DltOpDef dlt_op_metric_regression = {.name = "metric_regression",
                                            .n_in = 4,
                                            .infer = values_infer,

@@ -5,18 +5,37 @@
 
 #include <math.h>
 
-/* Rows: with a rank-2 b, all dims of a but the last fold into rows. The weight gradient (ta) folds
- * both. */
+/* A b of rank 2 serves all leading dims of a, which fold into rows. */
 DltGemm dlt_matmul_gemm(const DltNode *n)
 {
     const DltMatmul *a = n->attr;
     const DltShape *x = &n->in[0]->shape, *y = &n->in[1]->shape;
-    int64_t last = dlt_shape_dim(x, -1), rows = dlt_shape_span(x, 0, x->rank - 1);
-    if (a->ta && n->out[0]->shape.rank == 2) return (DltGemm){1, last, dlt_shape_dim(y, -1), rows};
-    if (y->rank == 2) return (DltGemm){1, rows, y->dim[a->tb ? 0 : 1], last};
-    int64_t second = dlt_shape_dim(x, -2);
-    return (DltGemm){dlt_shape_span(x, 0, x->rank - 2), a->ta ? last : second,
-                     dlt_shape_dim(y, a->tb ? -2 : -1), a->ta ? second : last};
+    int64_t last = dlt_shape_dim(x, -1), second = dlt_shape_dim(x, -2);
+    int64_t leading = dlt_shape_span(x, 0, x->rank - 2);
+    DltGemm g = {.batch = leading,
+                 .m = a->ta ? last : second,
+                 .n = dlt_shape_dim(y, a->tb ? -2 : -1),
+                 .k = a->ta ? second : last};
+    if (y->rank == 2) {
+        g.batch = 1;
+        g.m *= leading;
+    }
+    return g;
+}
+
+void dlt_epilogue_text(const DltEpilogue *e, char *buf, size_t size)
+{
+    if (e->act.fn) dlt_text_add(buf, size, "act=%s", dlt_unary_name(e->act.fn));
+    if (e->act_grad.fn) dlt_text_add(buf, size, "act_grad=%s", dlt_unary_name(e->act_grad.fn));
+    if (e->save_pre) dlt_text_add(buf, size, "pre");
+}
+
+static void matmul_text(const void *attr, char *buf, size_t size)
+{
+    const DltMatmul *a = attr;
+    if (a->ta) dlt_text_add(buf, size, "ta");
+    if (a->tb) dlt_text_add(buf, size, "tb");
+    dlt_epilogue_text(&a->ep, buf, size);
 }
 
 DltTensor *dlt_matmul(DltBuild *b, DltTensor *x, DltTensor *y, bool ta, bool tb)
@@ -25,34 +44,24 @@ DltTensor *dlt_matmul(DltBuild *b, DltTensor *x, DltTensor *y, bool ta, bool tb)
     return dlt_build_op(b, DLT_OP_matmul, &a, (DltTensor *const[]){x, y}, 2);
 }
 
-/* The weight gradient: both operands have the same leading dims, and a is transposed. */
-static bool is_folded(const DltNode *n)
-{
-    const DltMatmul *a = n->attr;
-    const DltShape *x = &n->in[0]->shape, *y = &n->in[1]->shape;
-    return a->ta && !a->tb && x->rank == 2 && y->rank == 2;
-}
-
 static DltStatus matmul_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     const DltMatmul *a = n->attr;
     const DltTensor *x = n->in[0], *y = n->in[1];
     if (x->shape.rank < 2 || y->shape.rank < 2)
         return dlt_infer_misfit(n, x, y, err, "a matrix product needs rank 2 or more");
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     int64_t xm = dlt_shape_dim(&x->shape, a->ta ? -1 : -2),
             xk = dlt_shape_dim(&x->shape, a->ta ? -2 : -1);
     int64_t yk = dlt_shape_dim(&y->shape, a->tb ? -1 : -2),
             yn = dlt_shape_dim(&y->shape, a->tb ? -2 : -1);
     bool batched = y->shape.rank > 2;
-    bool fits = xk == yk && (is_folded(n) || !a->ta || batched) &&
-                (!batched || x->shape.rank == y->shape.rank);
+    bool fits = xk == yk && (x->shape.rank == y->shape.rank || (!batched && !a->ta));
     for (int i = 0; fits && batched && i < x->shape.rank - 2; i++)
         fits = x->shape.dim[i] == y->shape.dim[i];
     if (!fits) return dlt_infer_misfit(n, x, y, err, "inner dimensions must agree");
-    out[0] = x->shape;
     out[0].dim[x->shape.rank - 2] = xm;
     out[0].dim[x->shape.rank - 1] = yn;
-    dtype[0] = x->dtype;
     if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], yn, err));
     if (a->ep.save_pre) {
         out[1] = out[0];
@@ -74,6 +83,9 @@ static void matmul_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], 
 {
     const DltMatmul *a = n->attr;
     DltTensor *x = n->in[0], *y = n->in[1], *d = dout[0];
+    DLT_BUG_ON(a->ep.act.fn || a->ep.act_grad.fn || a->ep.save_pre); /* set after gradients exist */
+    if (n->in[2] && dlt_needs_grad(b, n->in[2]))
+        din[2] = dlt_bias_grad(b, d, n->out[0]->shape.rank - 1);
     bool shared = y->shape.rank == 2 && x->shape.rank > 2; /* one b for all leading dims */
     if (dlt_needs_grad(b, x))
         din[0] = a->ta ? dlt_matmul(b, y, d, a->tb, true) : dlt_matmul(b, d, y, false, !a->tb);
@@ -95,7 +107,9 @@ const DltOpDef dlt_op_matmul = {.name = "matmul",
                                 .infer = matmul_infer,
                                 .grad = matmul_grad,
                                 .flops = matmul_flops,
-                                .prec = DLT_PREC_LOW};
+                                .prec = DLT_PREC_LOW,
+                                .optional = 1u << 2 | 1u << 3,
+                                .text = matmul_text};
 
 DltTensor *dlt_linear(DltBuild *b, const char *name, DltTensor *x, int64_t units, bool bias)
 {

@@ -1,7 +1,8 @@
 /* matmul: c = epilogue(op(a) op(b)).
  *   a [.., M, K] (ta: [.., K, M]), b [K, N] (tb: [N, K]) or batched [.., K, N] -> c [.., M, N]
- * When b has rank 2 the leading dims of a fold into M (not with ta: then both have rank 2 after
- * folding all but the last dim into rows: a [R.., M], b [R.., N] -> c [M, N], the weight gradient).
+ * When b has rank 2 the leading dims of a fold into M. Otherwise both have the same rank and leading
+ * dims, and so it always is with ta: the weight gradient of folded operands, a [R, M], b [R, N] ->
+ * c [M, N], is made over views of rank 2.
  * Epilogue, in this order: + bias[N] (in[2]); out[1] = value here when save_pre; act(.);
  * multiply by act_grad'(in[3]) (the data gradient through an activation; in[3] has c's shape and is
  * what dlt_unary_saves_y says). The fuse pass sets them; layers do not. */
@@ -26,6 +27,7 @@ typedef struct DltGemm {
     int64_t batch, m, n, k;
 } DltGemm;
 DltGemm dlt_matmul_gemm(const DltNode *n);
+void dlt_epilogue_text(const DltEpilogue *e, char *buf, size_t size); /* words for dumps */
 
 DltTensor *dlt_matmul(DltBuild *b, DltTensor *a, DltTensor *c, bool ta, bool tb);
 /* y[.., units] = x[.., C] w[units, C]^T + bias; makes parameters "<name>.weight" and "<name>.bias". */

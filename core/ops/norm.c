@@ -2,6 +2,15 @@
 #include "ops/norm.h"
 #include "ops/infer.h"
 
+static void norm_text(const void *attr, char *buf, size_t size)
+{
+    const DltNorm *a = attr;
+    dlt_text_add(buf, size, "eps=%g", (double)a->eps);
+    if (a->groups > 0) dlt_text_add(buf, size, "groups=%lld", (long long)a->groups);
+    if (a->relu) dlt_text_add(buf, size, "relu");
+    if (a->has_res) dlt_text_add(buf, size, "res");
+}
+
 /* Outputs mean and rstd: f32 statistics of the given shape. */
 static void statistics(DltShape out[], DltDtype dtype[], int from, DltShape shape)
 {
@@ -47,7 +56,7 @@ static DltStatus bn_infer(const DltNode *n, DltShape out[], DltDtype dtype[], Dl
 {
     DLT_TRY(check_channels(n, 1, 4, err));
     DLT_TRY(check_residual(n, n->in[5], err));
-    DLT_TRY(dlt_infer_same(n, out, dtype, err));
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     statistics(out, dtype, 1, dlt_shape1(n->in[0]->shape.dim[1]));
     return DLT_OK;
 }
@@ -56,7 +65,7 @@ static DltStatus bn_infer_infer(const DltNode *n, DltShape out[], DltDtype dtype
 {
     DLT_TRY(check_channels(n, 1, 4, err));
     DLT_TRY(check_residual(n, n->in[5], err));
-    return dlt_infer_same(n, out, dtype, err);
+    return dlt_infer_like(n, out, dtype, err);
 }
 
 DltTensor *dlt_batch_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, DltTensor *mean,
@@ -90,7 +99,12 @@ const DltOpDef dlt_op_batch_norm_fwd = {.name = "batch_norm_fwd",
                                         .flops = dlt_flops_10,
                                         .mutates = 1u << 3 | 1u << 4,
                                         .prec = DLT_PREC_KEEP,
-                                        .any_layout = true};
+                                        .any_layout = true,
+                                        .optional = 1u << 5,
+                                        .full_in = 0x1e,
+                                        .image_in = 1u | 1u << 5,
+                                        .image_out = 1,
+                                        .text = norm_text};
 
 static DltStatus bn_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -112,7 +126,12 @@ const DltOpDef dlt_op_batch_norm_bwd = {.name = "batch_norm_bwd",
                                         .flops = dlt_flops_10,
                                         .inplace = 1,
                                         .prec = DLT_PREC_KEEP,
-                                        .any_layout = true};
+                                        .any_layout = true,
+                                        .optional = 1u << 5,
+                                        .full_in = 0x1c,
+                                        .image_in = 3u | 1u << 5,
+                                        .image_out = 1u | 1u << 3,
+                                        .text = norm_text};
 
 const DltOpDef dlt_op_batch_norm_infer = {.name = "batch_norm_infer",
                                           .n_in = 6,
@@ -122,7 +141,12 @@ const DltOpDef dlt_op_batch_norm_infer = {.name = "batch_norm_infer",
                                           .flops = dlt_flops_10,
                                           .inplace = 1,
                                           .prec = DLT_PREC_KEEP,
-                                          .any_layout = true};
+                                          .any_layout = true,
+                                          .optional = 1u << 5,
+                                          .full_in = 0x1e,
+                                          .image_in = 1u | 1u << 5,
+                                          .image_out = 1,
+                                          .text = norm_text};
 
 /* ---- layer norm and rms norm ---- */
 
@@ -135,11 +159,12 @@ static DltShape rows_of(const DltShape *x)
 
 static DltStatus ln_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 1, err));
     int64_t c = dlt_shape_dim(&n->in[0]->shape, -1);
     DLT_TRY(dlt_infer_vector(n, n->in[1], c, err));
     if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], c, err));
     DLT_TRY(check_residual(n, n->in[3], err));
-    DLT_TRY(dlt_infer_same(n, out, dtype, err));
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     statistics(out, dtype, 1, rows_of(&out[0]));
     if (n->in[3]) {
         out[3] = out[0];
@@ -173,7 +198,10 @@ const DltOpDef dlt_op_layer_norm_fwd = {.name = "layer_norm_fwd",
                                         .infer = ln_infer,
                                         .grad = ln_grad,
                                         .flops = dlt_flops_10,
-                                        .prec = DLT_PREC_KEEP};
+                                        .prec = DLT_PREC_KEEP,
+                                        .optional = 1u << 2 | 1u << 3,
+                                        .full_in = 6,
+                                        .text = norm_text};
 
 static DltStatus ln_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -189,13 +217,17 @@ const DltOpDef dlt_op_layer_norm_bwd = {.name = "layer_norm_bwd",
                                         .infer = ln_bwd_infer,
                                         .flops = dlt_flops_10,
                                         .inplace = 1,
-                                        .prec = DLT_PREC_KEEP};
+                                        .prec = DLT_PREC_KEEP,
+                                        .optional = 1u << 5,
+                                        .full_in = 0x1c,
+                                        .text = norm_text};
 
 static DltStatus rms_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 1, err));
     DLT_TRY(dlt_infer_vector(n, n->in[1], dlt_shape_dim(&n->in[0]->shape, -1), err));
     DLT_TRY(check_residual(n, n->in[2], err));
-    DLT_TRY(dlt_infer_same(n, out, dtype, err));
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     out[1] = rows_of(&out[0]);
     dtype[1] = DLT_F32;
     if (n->in[2]) {
@@ -229,7 +261,10 @@ const DltOpDef dlt_op_rms_norm_fwd = {.name = "rms_norm_fwd",
                                       .infer = rms_infer,
                                       .grad = rms_grad,
                                       .flops = dlt_flops_10,
-                                      .prec = DLT_PREC_KEEP};
+                                      .prec = DLT_PREC_KEEP,
+                                      .optional = 1u << 2,
+                                      .full_in = 2,
+                                      .text = norm_text};
 
 static DltStatus rms_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -245,7 +280,10 @@ const DltOpDef dlt_op_rms_norm_bwd = {.name = "rms_norm_bwd",
                                       .infer = rms_bwd_infer,
                                       .flops = dlt_flops_10,
                                       .inplace = 1,
-                                      .prec = DLT_PREC_KEEP};
+                                      .prec = DLT_PREC_KEEP,
+                                      .optional = 1u << 4,
+                                      .full_in = 0xc,
+                                      .text = norm_text};
 
 /* ---- group norm ---- */
 
@@ -257,7 +295,7 @@ static DltStatus gn_infer(const DltNode *n, DltShape out[], DltDtype dtype[], Dl
     if (a->groups < 1 || c % a->groups != 0)
         return dlt_infer_error(n, err, "groups: %lld does not divide the %lld channels of %s",
                                (long long)a->groups, (long long)c, n->in[0]->name);
-    DLT_TRY(dlt_infer_same(n, out, dtype, err));
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
     statistics(out, dtype, 1, dlt_shape2(out[0].dim[0], a->groups));
     return DLT_OK;
 }
@@ -284,16 +322,29 @@ const DltOpDef dlt_op_group_norm_fwd = {.name = "group_norm_fwd",
                                         .infer = gn_infer,
                                         .grad = gn_grad,
                                         .flops = dlt_flops_10,
-                                        .prec = DLT_PREC_KEEP};
+                                        .prec = DLT_PREC_KEEP,
+                                        .optional = 1u << 2,
+                                        .full_in = 6,
+                                        .text = norm_text};
 const DltOpDef dlt_op_group_norm_bwd = {.name = "group_norm_bwd",
                                         .n_in = 5,
                                         .n_out = 3,
                                         .attr_size = sizeof(DltNorm),
                                         .infer = ln_bwd_infer,
                                         .flops = dlt_flops_10,
-                                        .prec = DLT_PREC_KEEP};
+                                        .prec = DLT_PREC_KEEP,
+                                        .full_in = 0x1c,
+                                        .text = norm_text};
 
 /* ---- softmax ---- */
+
+static DltStatus softmax_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 1, err));
+    if (n->in[1] && !dlt_shape_equal(&n->in[0]->shape, &n->in[1]->shape))
+        return dlt_infer_misfit(n, n->in[0], n->in[1], err, "shapes must be equal");
+    return dlt_infer_like(n, out, dtype, err);
+}
 
 DltTensor *dlt_softmax(DltBuild *b, DltTensor *x)
 {
@@ -308,7 +359,7 @@ static void softmax_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[],
 const DltOpDef dlt_op_softmax_fwd = {.name = "softmax_fwd",
                                      .n_in = 1,
                                      .n_out = 1,
-                                     .infer = dlt_infer_same,
+                                     .infer = softmax_infer,
                                      .grad = softmax_grad,
                                      .flops = dlt_flops_10,
                                      .inplace = 1,
@@ -316,7 +367,7 @@ const DltOpDef dlt_op_softmax_fwd = {.name = "softmax_fwd",
 const DltOpDef dlt_op_softmax_bwd = {.name = "softmax_bwd",
                                      .n_in = 2,
                                      .n_out = 1,
-                                     .infer = dlt_infer_same,
+                                     .infer = softmax_infer,
                                      .flops = dlt_flops_10,
                                      .inplace = 3,
                                      .prec = DLT_PREC_KEEP};

@@ -58,6 +58,18 @@ const DltOpDef dlt_op_reshape = {.name = "reshape",
 
 /* ---- concat, slice ---- */
 
+static void concat_text(const void *attr, char *buf, size_t size)
+{
+    dlt_text_add(buf, size, "axis=%d", ((const DltConcat *)attr)->axis);
+}
+
+static void slice_text(const void *attr, char *buf, size_t size)
+{
+    const DltSlice *a = attr;
+    dlt_text_add(buf, size, "axis=%d [%lld, %lld) of %lld", a->axis, (long long)a->begin,
+                 (long long)(a->begin + a->size), (long long)a->full);
+}
+
 static DltStatus concat_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     const DltConcat *a = n->attr;
@@ -107,7 +119,9 @@ const DltOpDef dlt_op_concat = {.name = "concat",
                                 .infer = concat_infer,
                                 .grad = concat_grad,
                                 .flops = no_flops,
-                                .prec = DLT_PREC_KEEP};
+                                .prec = DLT_PREC_KEEP,
+                                .optional = 0xfe,
+                                .text = concat_text};
 
 DltTensor *dlt_slice(DltBuild *b, DltTensor *x, int axis, int64_t begin, int64_t size)
 {
@@ -118,6 +132,7 @@ DltTensor *dlt_slice(DltBuild *b, DltTensor *x, int axis, int64_t begin, int64_t
 static DltStatus slice_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     const DltSlice *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], a->axis + 1, err));
     DLT_TRY(dlt_infer_same(n, out, dtype, err));
     if (a->begin < 0 || a->size < 1 || a->begin + a->size > out[0].dim[a->axis])
         return dlt_infer_error(n, err, "slice [%lld, %lld) is outside axis %d of %s",
@@ -139,7 +154,8 @@ const DltOpDef dlt_op_slice = {.name = "slice",
                                .infer = slice_infer,
                                .grad = slice_grad,
                                .flops = no_flops,
-                               .prec = DLT_PREC_KEEP};
+                               .prec = DLT_PREC_KEEP,
+                               .text = slice_text};
 
 static DltStatus slice_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
@@ -155,9 +171,17 @@ const DltOpDef dlt_op_slice_bwd = {.name = "slice_bwd",
                                    .attr_size = sizeof(DltSlice),
                                    .infer = slice_bwd_infer,
                                    .flops = no_flops,
-                                   .prec = DLT_PREC_KEEP};
+                                   .prec = DLT_PREC_KEEP,
+                                   .text = slice_text};
 
 /* ---- transpose ---- */
+
+static void transpose_text(const void *attr, char *buf, size_t size)
+{
+    const DltTranspose *a = attr;
+    dlt_text_add(buf, size, "perm=%d%d%d%d%d%d", a->perm[0], a->perm[1], a->perm[2], a->perm[3],
+                 a->perm[4], a->perm[5]);
+}
 
 DltTensor *dlt_transpose(DltBuild *b, DltTensor *x, const int perm[])
 {
@@ -199,7 +223,8 @@ const DltOpDef dlt_op_transpose = {.name = "transpose",
                                    .infer = transpose_infer,
                                    .grad = transpose_grad,
                                    .flops = no_flops,
-                                   .prec = DLT_PREC_KEEP};
+                                   .prec = DLT_PREC_KEEP,
+                                   .text = transpose_text};
 
 /* ---- embedding ---- */
 
@@ -237,7 +262,8 @@ const DltOpDef dlt_op_embedding_fwd = {.name = "embedding_fwd",
                                        .infer = embedding_infer,
                                        .grad = embedding_grad,
                                        .flops = no_flops,
-                                       .prec = DLT_PREC_KEEP};
+                                       .prec = DLT_PREC_LOW,
+                                       .full_in = 0};
 
 static DltStatus embedding_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[],
                                      DltErr *err)
@@ -264,8 +290,15 @@ const DltOpDef dlt_op_embedding_bwd = {.name = "embedding_bwd",
 
 /* ---- dropout ---- */
 
+static void dropout_text(const void *attr, char *buf, size_t size)
+{
+    const DltDropout *a = attr;
+    dlt_text_add(buf, size, "p=%g stream=%u", (double)a->p, a->id);
+}
+
 DltTensor *dlt_dropout(DltBuild *b, DltTensor *x, float p)
 {
+    if (p < 0 || p >= 1) return dlt_build_error(b, "dropout: %g is outside [0, 1)", (double)p);
     if (!(p > 0) || !b->training) return x;
     DltDropout a = {.p = p, .id = (uint32_t)b->n_random++};
     return dlt_build_op(b, DLT_OP_dropout, &a, (DltTensor *const[]){x, b->step}, 2);
@@ -281,8 +314,9 @@ const DltOpDef dlt_op_dropout = {.name = "dropout",
                                  .n_in = 2,
                                  .n_out = 1,
                                  .attr_size = sizeof(DltDropout),
-                                 .infer = dlt_infer_same,
+                                 .infer = dlt_infer_like,
                                  .grad = dropout_grad,
                                  .flops = dlt_flops_1,
                                  .inplace = 1,
-                                 .prec = DLT_PREC_KEEP};
+                                 .prec = DLT_PREC_KEEP,
+                                 .text = dropout_text};

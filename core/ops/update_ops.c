@@ -22,6 +22,12 @@ static DltStatus coef_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
     return DLT_OK;
 }
 
+static void clip_text(const void *attr, char *buf, size_t size)
+{
+    const DltGradScale *a = attr;
+    if (a->clip > 0) dlt_text_add(buf, size, "clip=%g", (double)a->clip);
+}
+
 const DltOpDef dlt_op_accumulate = {.name = "accumulate",
                                     .n_in = 3,
                                     .infer = dlt_infer_none,
@@ -40,7 +46,16 @@ const DltOpDef dlt_op_grad_scale = {.name = "grad_scale",
                                     .attr_size = sizeof(DltGradScale),
                                     .infer = coef_infer,
                                     .flops = dlt_flops_1,
-                                    .prec = DLT_PREC_FULL};
+                                    .prec = DLT_PREC_FULL,
+                                    .optional = 2,
+                                    .text = clip_text};
+
+static void update_text(const void *attr, char *buf, size_t size)
+{
+    const DltUpdate *a = attr;
+    if (a->lr_factor != 1) dlt_text_add(buf, size, "lr x%g", a->lr_factor);
+    if (a->weight_decay != 0) dlt_text_add(buf, size, "weight_decay=%g", a->weight_decay);
+}
 
 /* w (0), states (4, 5, 6) and the low-precision copy (7) are updated where they lie. */
 enum { UPDATE_MUTATES = 1 << 0 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 };
@@ -50,7 +65,9 @@ enum { UPDATE_MUTATES = 1 << 0 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 };
                                   .attr_size = sizeof(DltUpdate),                                  \
                                   .infer = dlt_infer_none,                                         \
                                   .flops = dlt_flops_10,                                           \
+                                  .optional = 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7,               \
                                   .mutates = UPDATE_MUTATES,                                       \
+                                  .text = update_text,                                             \
                                   .prec = DLT_PREC_FULL}
 UPDATE(sgd_update);
 UPDATE(adam_update);
@@ -66,6 +83,15 @@ const DltOpDef dlt_op_ema_update = {.name = "ema_update",
                                     .prec = DLT_PREC_FULL};
 
 /* ---- fetch ---- */
+
+static void fetch_text(const void *attr, char *buf, size_t size)
+{
+    const DltFetch *a = attr;
+    if (a->scale != 1) dlt_text_add(buf, size, "scale=%g", (double)a->scale);
+    if (a->pad > 0) dlt_text_add(buf, size, "pad_crop=%d", a->pad);
+    if (a->flip) dlt_text_add(buf, size, "flip");
+    if (a->cutout > 0) dlt_text_add(buf, size, "cutout=%d", a->cutout);
+}
 
 /* One sample's dims behind N. */
 static DltStatus batch_of(const DltNode *n, const DltTensor *data, DltShape *out, DltErr *err)
@@ -90,7 +116,9 @@ const DltOpDef dlt_op_fetch_x = {.name = "fetch_x",
                                  .attr_size = sizeof(DltFetch),
                                  .infer = fetch_x_infer,
                                  .flops = dlt_flops_1,
-                                 .prec = DLT_PREC_FULL};
+                                 .prec = DLT_PREC_FULL,
+                                 .optional = 0xc,
+                                 .text = fetch_text};
 
 static DltStatus fetch_y_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
