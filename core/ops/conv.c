@@ -14,12 +14,12 @@ static int64_t positions(int64_t size, int64_t pad, int64_t span, int64_t stride
 static void window_text(const int64_t kernel[2], const int64_t stride[2], const int64_t pad[4],
                         char *buf, size_t size)
 {
-    dlt_text_add(buf, size, "%lldx%lld", (long long)kernel[0], (long long)kernel[1]);
+    dlt_attr_text(buf, size, "%lldx%lld", (long long)kernel[0], (long long)kernel[1]);
     if (stride[0] != 1 || stride[1] != 1)
-        dlt_text_add(buf, size, "stride=%lldx%lld", (long long)stride[0], (long long)stride[1]);
+        dlt_attr_text(buf, size, "stride=%lldx%lld", (long long)stride[0], (long long)stride[1]);
     if (pad[0] || pad[1] || pad[2] || pad[3])
-        dlt_text_add(buf, size, "pad=%lld,%lld,%lld,%lld", (long long)pad[0], (long long)pad[1],
-                     (long long)pad[2], (long long)pad[3]);
+        dlt_attr_text(buf, size, "pad=%lld,%lld,%lld,%lld", (long long)pad[0], (long long)pad[1],
+                      (long long)pad[2], (long long)pad[3]);
 }
 
 static void conv_text(const void *attr, char *buf, size_t size)
@@ -27,20 +27,20 @@ static void conv_text(const void *attr, char *buf, size_t size)
     const DltConv *a = attr;
     window_text(a->kernel, a->stride, a->pad, buf, size);
     if (a->dilation[0] != 1 || a->dilation[1] != 1)
-        dlt_text_add(buf, size, "dilation=%lldx%lld", (long long)a->dilation[0],
-                     (long long)a->dilation[1]);
-    if (a->groups != 1) dlt_text_add(buf, size, "groups=%lld", (long long)a->groups);
+        dlt_attr_text(buf, size, "dilation=%lldx%lld", (long long)a->dilation[0],
+                      (long long)a->dilation[1]);
+    if (a->groups != 1) dlt_attr_text(buf, size, "groups=%lld", (long long)a->groups);
     dlt_epilogue_text(&a->ep, buf, size);
 }
 
 static void pool_text(const void *attr, char *buf, size_t size)
 {
     const DltPool *a = attr;
-    dlt_text_add(buf, size, a->max ? "max" : "average");
+    dlt_attr_text(buf, size, a->max ? "max" : "average");
     window_text(a->kernel, a->stride, a->pad, buf, size);
-    if (a->ceil) dlt_text_add(buf, size, "ceil");
-    if (a->count_pad) dlt_text_add(buf, size, "count_pad");
-    if (a->ep_relu) dlt_text_add(buf, size, "relu");
+    if (a->ceil) dlt_attr_text(buf, size, "ceil");
+    if (a->count_pad) dlt_attr_text(buf, size, "count_pad");
+    if (a->ep_relu) dlt_attr_text(buf, size, "relu");
 }
 
 /* Numbers of a window along one axis that no shape arithmetic stands. */

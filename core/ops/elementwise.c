@@ -26,8 +26,8 @@ const char *dlt_unary_name(DltUnaryFn fn)
 static void unary_text(const void *attr, char *buf, size_t size)
 {
     const DltUnary *a = attr;
-    dlt_text_add(buf, size, "%s", dlt_unary_name(a->fn));
-    if (a->alpha != 0) dlt_text_add(buf, size, "alpha=%g", a->alpha);
+    dlt_attr_text(buf, size, "%s", dlt_unary_name(a->fn));
+    if (a->alpha != 0) dlt_attr_text(buf, size, "alpha=%g", a->alpha);
 }
 
 DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, double alpha)
@@ -84,7 +84,7 @@ const DltOpDef dlt_op_unary_bwd = {.name = "unary_bwd",
 static void binary_text(const void *attr, char *buf, size_t size)
 {
     static const char *const name[DLT_N_BINARY] = {"add", "sub", "mul", "div"};
-    dlt_text_add(buf, size, "%s", name[((const DltBinary *)attr)->fn]);
+    dlt_attr_text(buf, size, "%s", name[((const DltBinary *)attr)->fn]);
 }
 
 DltTensor *dlt_binary(DltBuild *b, DltTensor *x, DltTensor *y, DltBinaryFn fn)
@@ -158,7 +158,7 @@ const DltOpDef dlt_op_binary = {.name = "binary",
 
 static void bias_text(const void *attr, char *buf, size_t size)
 {
-    dlt_text_add(buf, size, "axis=%d", ((const DltBias *)attr)->axis);
+    dlt_attr_text(buf, size, "axis=%d", ((const DltBias *)attr)->axis);
 }
 
 DltTensor *dlt_bias(DltBuild *b, DltTensor *x, DltTensor *bias, int axis)
@@ -235,9 +235,9 @@ const DltOpDef dlt_op_bias_bwd = {.name = "bias_bwd",
 static void reduce_text(const void *attr, char *buf, size_t size)
 {
     const DltReduce *a = attr;
-    dlt_text_add(buf, size, a->mean ? "mean" : "sum");
+    dlt_attr_text(buf, size, a->mean ? "mean" : "sum");
     for (int i = 0; i < DLT_MAX_RANK; i++)
-        if (a->axes >> i & 1) dlt_text_add(buf, size, "axis=%d", i);
+        if (a->axes >> i & 1) dlt_attr_text(buf, size, "axis=%d", i);
 }
 
 DltTensor *dlt_reduce(DltBuild *b, DltTensor *x, uint32_t axes, bool mean)

@@ -67,7 +67,7 @@ DltStatus dlt_infer_rank(const DltNode *n, const DltTensor *t, int lo, DltErr *e
                            t->name, dlt_shape_text(&t->shape, s));
 }
 
-void dlt_text_add(char *buf, size_t size, const char *fmt, ...)
+void dlt_attr_text(char *buf, size_t size, const char *fmt, ...)
 {
     size_t used = strlen(buf);
     if (used > 0 && used + 1 < size) buf[used++] = ' ';

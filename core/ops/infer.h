@@ -26,7 +26,7 @@ DltStatus dlt_infer_vector(const DltNode *n, const DltTensor *t, int64_t size, D
 DltStatus dlt_infer_rank(const DltNode *n, const DltTensor *t, int lo, DltErr *err);
 
 /* Appends words to a node's attribute text, a blank between them. */
-void dlt_text_add(char *buf, size_t size, const char *fmt, ...) DLT_PRINTF(3, 4);
+void dlt_attr_text(char *buf, size_t size, const char *fmt, ...) DLT_PRINTF(3, 4);
 
 /* FLOP estimates: elements of out[0] (or in[0] when there is none) times a factor. */
 double dlt_flops_1(const DltNode *n);

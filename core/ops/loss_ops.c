@@ -33,7 +33,7 @@ static DltStatus check_values(const DltNode *n, const DltTensor *p, const DltTen
 static void ce_text(const void *attr, char *buf, size_t size)
 {
     const DltCrossEntropy *a = attr;
-    if (a->smoothing > 0) dlt_text_add(buf, size, "smoothing=%g", (double)a->smoothing);
+    if (a->smoothing > 0) dlt_attr_text(buf, size, "smoothing=%g", (double)a->smoothing);
 }
 
 DltTensor *dlt_cross_entropy(DltBuild *b, DltTensor *logits, DltTensor *y, DltTensor *w,
@@ -122,7 +122,7 @@ const DltOpDef dlt_op_cross_entropy_both = {.name = "cross_entropy_both",
 static void pw_text(const void *attr, char *buf, size_t size)
 {
     static const char *const name[DLT_N_POINTWISE] = {"mse", "mae", "huber", "bce"};
-    dlt_text_add(buf, size, "%s", name[((const DltPointwiseLoss *)attr)->kind]);
+    dlt_attr_text(buf, size, "%s", name[((const DltPointwiseLoss *)attr)->kind]);
 }
 
 DltTensor *dlt_pointwise_loss(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor *w,
@@ -203,7 +203,7 @@ void dlt_metric_regression(DltBuild *b, DltTensor *p, DltTensor *t, DltTensor *w
 
 static void topk_text(const void *attr, char *buf, size_t size)
 {
-    dlt_text_add(buf, size, "k=%d", ((const DltMetricTopk *)attr)->k);
+    dlt_attr_text(buf, size, "k=%d", ((const DltMetricTopk *)attr)->k);
 }
 
 static DltStatus labels_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)

@@ -25,16 +25,16 @@ DltGemm dlt_matmul_gemm(const DltNode *n)
 
 void dlt_epilogue_text(const DltEpilogue *e, char *buf, size_t size)
 {
-    if (e->act.fn) dlt_text_add(buf, size, "act=%s", dlt_unary_name(e->act.fn));
-    if (e->act_grad.fn) dlt_text_add(buf, size, "act_grad=%s", dlt_unary_name(e->act_grad.fn));
-    if (e->save_pre) dlt_text_add(buf, size, "pre");
+    if (e->act.fn) dlt_attr_text(buf, size, "act=%s", dlt_unary_name(e->act.fn));
+    if (e->act_grad.fn) dlt_attr_text(buf, size, "act_grad=%s", dlt_unary_name(e->act_grad.fn));
+    if (e->save_pre) dlt_attr_text(buf, size, "pre");
 }
 
 static void matmul_text(const void *attr, char *buf, size_t size)
 {
     const DltMatmul *a = attr;
-    if (a->ta) dlt_text_add(buf, size, "ta");
-    if (a->tb) dlt_text_add(buf, size, "tb");
+    if (a->ta) dlt_attr_text(buf, size, "ta");
+    if (a->tb) dlt_attr_text(buf, size, "tb");
     dlt_epilogue_text(&a->ep, buf, size);
 }
 

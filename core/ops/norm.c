@@ -5,10 +5,10 @@
 static void norm_text(const void *attr, char *buf, size_t size)
 {
     const DltNorm *a = attr;
-    dlt_text_add(buf, size, "eps=%g", (double)a->eps);
-    if (a->groups > 0) dlt_text_add(buf, size, "groups=%lld", (long long)a->groups);
-    if (a->relu) dlt_text_add(buf, size, "relu");
-    if (a->has_res) dlt_text_add(buf, size, "res");
+    dlt_attr_text(buf, size, "eps=%g", (double)a->eps);
+    if (a->groups > 0) dlt_attr_text(buf, size, "groups=%lld", (long long)a->groups);
+    if (a->relu) dlt_attr_text(buf, size, "relu");
+    if (a->has_res) dlt_attr_text(buf, size, "res");
 }
 
 /* Outputs mean and rstd: f32 statistics of the given shape. */

@@ -60,14 +60,14 @@ const DltOpDef dlt_op_reshape = {.name = "reshape",
 
 static void concat_text(const void *attr, char *buf, size_t size)
 {
-    dlt_text_add(buf, size, "axis=%d", ((const DltConcat *)attr)->axis);
+    dlt_attr_text(buf, size, "axis=%d", ((const DltConcat *)attr)->axis);
 }
 
 static void slice_text(const void *attr, char *buf, size_t size)
 {
     const DltSlice *a = attr;
-    dlt_text_add(buf, size, "axis=%d [%lld, %lld) of %lld", a->axis, (long long)a->begin,
-                 (long long)(a->begin + a->size), (long long)a->full);
+    dlt_attr_text(buf, size, "axis=%d [%lld, %lld) of %lld", a->axis, (long long)a->begin,
+                  (long long)(a->begin + a->size), (long long)a->full);
 }
 
 static DltStatus concat_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
@@ -179,8 +179,8 @@ const DltOpDef dlt_op_slice_bwd = {.name = "slice_bwd",
 static void transpose_text(const void *attr, char *buf, size_t size)
 {
     const DltTranspose *a = attr;
-    dlt_text_add(buf, size, "perm=%d%d%d%d%d%d", a->perm[0], a->perm[1], a->perm[2], a->perm[3],
-                 a->perm[4], a->perm[5]);
+    dlt_attr_text(buf, size, "perm=%d%d%d%d%d%d", a->perm[0], a->perm[1], a->perm[2], a->perm[3],
+                  a->perm[4], a->perm[5]);
 }
 
 DltTensor *dlt_transpose(DltBuild *b, DltTensor *x, const int perm[])
@@ -293,7 +293,7 @@ const DltOpDef dlt_op_embedding_bwd = {.name = "embedding_bwd",
 static void dropout_text(const void *attr, char *buf, size_t size)
 {
     const DltDropout *a = attr;
-    dlt_text_add(buf, size, "p=%g stream=%u", (double)a->p, a->id);
+    dlt_attr_text(buf, size, "p=%g stream=%u", (double)a->p, a->id);
 }
 
 DltTensor *dlt_dropout(DltBuild *b, DltTensor *x, float p)

@@ -25,7 +25,7 @@ static DltStatus coef_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
 static void clip_text(const void *attr, char *buf, size_t size)
 {
     const DltGradScale *a = attr;
-    if (a->clip > 0) dlt_text_add(buf, size, "clip=%g", (double)a->clip);
+    if (a->clip > 0) dlt_attr_text(buf, size, "clip=%g", (double)a->clip);
 }
 
 const DltOpDef dlt_op_accumulate = {.name = "accumulate",
@@ -53,8 +53,8 @@ const DltOpDef dlt_op_grad_scale = {.name = "grad_scale",
 static void update_text(const void *attr, char *buf, size_t size)
 {
     const DltUpdate *a = attr;
-    if (a->lr_factor != 1) dlt_text_add(buf, size, "lr x%g", a->lr_factor);
-    if (a->weight_decay != 0) dlt_text_add(buf, size, "weight_decay=%g", a->weight_decay);
+    if (a->lr_factor != 1) dlt_attr_text(buf, size, "lr x%g", a->lr_factor);
+    if (a->weight_decay != 0) dlt_attr_text(buf, size, "weight_decay=%g", a->weight_decay);
 }
 
 /* w (0), states (4, 5, 6) and the low-precision copy (7) are updated where they lie. */
@@ -87,10 +87,10 @@ const DltOpDef dlt_op_ema_update = {.name = "ema_update",
 static void fetch_text(const void *attr, char *buf, size_t size)
 {
     const DltFetch *a = attr;
-    if (a->scale != 1) dlt_text_add(buf, size, "scale=%g", (double)a->scale);
-    if (a->pad > 0) dlt_text_add(buf, size, "pad_crop=%d", a->pad);
-    if (a->flip) dlt_text_add(buf, size, "flip");
-    if (a->cutout > 0) dlt_text_add(buf, size, "cutout=%d", a->cutout);
+    if (a->scale != 1) dlt_attr_text(buf, size, "scale=%g", (double)a->scale);
+    if (a->pad > 0) dlt_attr_text(buf, size, "pad_crop=%d", a->pad);
+    if (a->flip) dlt_attr_text(buf, size, "flip");
+    if (a->cutout > 0) dlt_attr_text(buf, size, "cutout=%d", a->cutout);
 }
 
 /* One sample's dims behind N. */
