@@ -35,10 +35,11 @@ static const DltField fields[] = {
              .example = "categorical: [color, city]"),
     DLT_STRS(DltCsvOpts, ignore, .help = "columns that are no features", .example = "ignore: id"),
     DLT_ENUM(DltCsvOpts, missing, .choices = missings, .def = "error",
-             .help = "what an empty cell (also ?, NA, N/A, NaN, null) means: an error, its row is "
-                     "dropped, the column's mean over all rows of the training file (also those that "
-                     "`10% of train` holds out), or missing_value; a missing category is 0 "
-                     "everywhere; a missing target can only be dropped",
+             .help =
+                 "what an empty cell (also ?, NA, N/A, NaN, null) means: an error, its row is "
+                 "dropped, the column's mean over all rows of the training file (also those that "
+                 "`10% of train` holds out), or missing_value; a missing category is 0 "
+                 "everywhere; a missing target can only be dropped",
              .example = "missing: mean"),
     DLT_FLOAT(DltCsvOpts, missing_value, .lo = -1e30, .hi = 1e30, .def = "0",
               .help = "for missing: constant", .example = "missing_value: -1"),
