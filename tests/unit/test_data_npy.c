@@ -54,7 +54,7 @@ static void reads_every_type_and_order(void **state)
     }
 }
 
-static void reads_every_version(void **state)
+static void reads_every_version_and_gzip(void **state)
 {
     Help *h = *state;
     DltDataset ds;
@@ -64,6 +64,13 @@ static void reads_every_version(void **state)
         help_ok(h, open_pair(h, name, "labels.npy", "", &ds));
         check_values(h, &ds, false);
     }
+    int64_t n, n_y, n_gz;
+    const uint8_t *labels = help_file(h, GOLDEN "labels.npy", &n_y);
+    const uint8_t *plain = help_file(h, GOLDEN "lef4_F.npy", &n);
+    const uint8_t *gz = help_gzip(h, plain, n, &n_gz);
+    help_ok(h, dlt_npy_check(h->arena, gz, n_gz, labels, n_y, &h->err));
+    help_refused(h, dlt_npy_check(h->arena, gz, n_gz - 1, labels, n_y, &h->err), DLT_E_DATA,
+                 "the file is cut");
     float y;
     float x[COUNT];
     help_ok(h, open_pair(h, "lef4_C.npy", "values.npy", "", &ds));
@@ -360,7 +367,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         help_test(reads_every_type_and_order),
-        help_test(reads_every_version),
+        help_test(reads_every_version_and_gzip),
         help_test(reads_archives),
         help_test(refuses_by_name),
         help_test(reads_header_literals),
