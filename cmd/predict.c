@@ -73,12 +73,14 @@ static DltStatus open_file(const DltArgs *args, const DltSpec *spec, const char 
 {
     const DltSource *train = &spec->data.source[DLT_TRAIN];
     DltOpts o = train->opts;
+    DltDataset like = train->ds;
+    like.x_only = true;
     void *options = dlt_arena_new_bytes(args->arena, 1, train->def->opt_size);
     memcpy(options, o.v, train->def->opt_size);
     *(const char **)(void *)((char *)options + train->def->fields[0].offset) =
         dlt_path_absolute(args->arena, file);
     o.v = options;
-    DLT_TRY(train->def->open(args->arena, &o, spec->folder, &train->ds, ds, err));
+    DLT_TRY(train->def->open(args->arena, &o, spec->folder, &like, ds, err));
     ds->def = train->def;
     return train->def->load ? train->def->load(args->arena, ds, err) : DLT_OK;
 }

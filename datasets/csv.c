@@ -58,6 +58,7 @@ typedef struct Csv {
     const DltDataset *like;
     const DltCsvTable *train; /* the training set's table, when it is one */
     DltCsvScan scan;
+    bool x_only; /* no targets are wanted */
 } Csv;
 
 static bool in_list(const DltStrs *list, const char *word)
@@ -171,7 +172,8 @@ static DltStatus twice(const Csv *c, size_t offset, const char *key, const char 
 static DltStatus check_options(const Csv *c, DltErr *err)
 {
     const DltCsvOpts *o = c->t->opts;
-    DLT_TRY(check_named(c, &o->target, offsetof(DltCsvOpts, target), "target", err));
+    if (!c->x_only)
+        DLT_TRY(check_named(c, &o->target, offsetof(DltCsvOpts, target), "target", err));
     DLT_TRY(check_named(c, &o->categorical, offsetof(DltCsvOpts, categorical), "categorical", err));
     DLT_TRY(check_named(c, &o->ignore, offsetof(DltCsvOpts, ignore), "ignore", err));
     for (int i = 0; i < o->target.n; i++) {
@@ -244,7 +246,7 @@ static DltStatus like_columns(const Csv *c, DltErr *err)
 static void take_targets(const Csv *c)
 {
     DltCsvTable *t = c->t;
-    t->n_target = t->opts->target.n;
+    t->n_target = c->x_only ? 0 : t->opts->target.n;
     t->target = DLT_NEW_ARRAY(c->arena, t->n_target, DltCsvColumn);
     for (int64_t i = 0; i < t->n_target; i++)
         t->target[i] = (DltCsvColumn){.name = t->opts->target.v[i],
@@ -312,7 +314,7 @@ static void describe(DltArena *arena, DltCsvTable *t, DltDataset *ds)
                        .y_dtype = t->values ? DLT_F32 : DLT_I32,
                        .feature_name = feature_names(arena, t),
                        .path = t->b->path};
-    if (t->values) return;
+    if (t->values || t->n_target == 0) return;
     ds->classes = dlt_dict_count(t->target[0].dict);
     ds->class_name = dlt_dict_words(t->target[0].dict);
 }
@@ -338,6 +340,7 @@ static DltStatus read_table(DltArena *arena, const DltOpts *o, DltBlob *b, const
     c.t = DLT_NEW(arena, DltCsvTable);
     c.t->b = b;
     c.t->opts = o->v;
+    c.x_only = dlt_like_x_only(like);
     DLT_TRY(read_text(&c, b, err));
     DLT_TRY(read_header(&c, err));
     DLT_TRY(check_options(&c, err));
@@ -346,6 +349,7 @@ static DltStatus read_table(DltArena *arena, const DltOpts *o, DltBlob *b, const
     DLT_TRY(take_classes(&c, err));
     DLT_TRY(dlt_csv_fill(arena, c.t, &c.scan, err));
     describe(arena, c.t, ds);
+    if (c.x_only) dlt_like_targets(ds, like);
     return dlt_like_check(ds, like, err);
 }
 
@@ -370,7 +374,7 @@ static DltStatus read_csv(const DltDataset *ds, const int64_t *id, int64_t n, vo
 {
     (void)err;
     const DltCsvTable *t = ds->state;
-    size_t y_bytes = 4 * (size_t)t->n_target;
+    dlt_targets_copy(ds, t->n_target > 0 ? t->y : NULL, id, n, y);
     for (int64_t i = 0; i < n; i++) {
         const float *cell = t->cell + id[i] * t->n_feature;
         float *to = (float *)x + i * t->width;
@@ -382,8 +386,6 @@ static DltStatus read_csv(const DltDataset *ds, const int64_t *id, int64_t n, vo
             else if (cell[k] >= 0)
                 to[c->at + (int64_t)cell[k]] = 1;
         }
-        memcpy((char *)y + i * (int64_t)y_bytes, (const char *)t->y + id[i] * (int64_t)y_bytes,
-               y_bytes);
     }
     return DLT_OK;
 }
@@ -401,7 +403,7 @@ const DltDatasetDef dlt_dataset_csv = {
 DltStatus dlt_csv_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
                         DltErr *err)
 {
-    DltDataset ds;
+    DltDataset ds = {.n = 0};
     DltBlob *b = dlt_blob_memory(arena, "table", bytes, n);
     if (n == 0) return dlt_blob_err(b, err, "the file is empty");
     DLT_TRY(read_table(arena, o, b, NULL, &ds, err));

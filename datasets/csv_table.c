@@ -260,6 +260,7 @@ static DltStatus settle_target(Walk *w, const DltCsvScan *rows, DltErr *err)
 {
     DltCsvTable *t = w->t;
     DltCsvColumn *c = &t->target[0];
+    if (t->n_target == 0) return DLT_OK;
     if (t->class_name != NULL) {
         given_classes(w->arena, t);
         return DLT_OK;
@@ -309,7 +310,7 @@ static DltStatus store(Walk *w, DltErr *err)
     float *cell = t->cell + w->kept * t->n_feature;
     for (int64_t i = 0; i < t->n_feature; i++)
         cell[i] = feature_value(t, &t->feature[i], w->cell[t->feature[i].source]);
-    if (!t->values) return store_class(w, (int32_t *)t->y + w->kept, err);
+    if (t->n_target > 0 && !t->values) return store_class(w, (int32_t *)t->y + w->kept, err);
     for (int64_t i = 0; i < t->n_target; i++) {
         double v = 0;
         dlt_cell_number(w->cell[t->target[i].source], &v);
@@ -350,7 +351,8 @@ DltStatus dlt_csv_fill(DltArena *arena, DltCsvTable *t, const DltCsvScan *rows, 
     DLT_TRY(settle_target(&w, rows, err));
     for (int64_t i = 0; i < t->n_feature; i++)
         DLT_TRY(check_words(t, t->feature[i].dict, err));
-    DLT_TRY(check_words(t, t->target[0].dict, err));
+    for (int64_t i = 0; i < t->n_target; i++)
+        DLT_TRY(check_words(t, t->target[i].dict, err));
     DLT_TRY(take_memory(arena, t, err));
     return each_row(&w, rows, store, err);
 }

@@ -33,7 +33,6 @@ typedef struct IdxFile {
 typedef struct IdxState {
     IdxFile x;
     const void *y; /* [n] i32 or [n, count] f32 */
-    int64_t y_bytes;
 } IdxState;
 
 static uint32_t big32(const uint8_t *p)
@@ -118,12 +117,12 @@ static DltStatus load_labels(DltArena *arena, IdxFile *f, IdxState *s, DltDatase
         convert(v, f->n * f->count, false);
     }
     s->y = v;
-    s->y_bytes = f->count * 4;
     ds->y_shape = f->record;
     ds->y_dtype = f->type == IDX_F32 ? DLT_F32 : DLT_I32;
     return DLT_OK;
 }
 
+/* y NULL: no targets are wanted. */
 static DltStatus describe(DltArena *arena, DltBlob *x, DltBlob *y, const DltLabels *stated,
                           const DltDataset *like, DltDataset *ds, DltErr *err)
 {
@@ -142,6 +141,10 @@ static DltStatus describe(DltArena *arena, DltBlob *x, DltBlob *y, const DltLabe
     ds->x_dtype = s->x.type == IDX_U8 ? DLT_U8 : DLT_F32;
     ds->x_scale = s->x.type == IDX_U8 && r.rank > 1 ? 1.0f / 255.0f : 1.0f;
     ds->channel_axis = 0;
+    if (y == NULL) {
+        dlt_like_targets(ds, like);
+        return dlt_like_check(ds, like, err);
+    }
     DLT_TRY(load_labels(arena, &labels, s, ds, err));
     if (ds->y_dtype == DLT_F32 && stated->stated > 0)
         return dlt_err_at(err, DLT_E_CONFIG, stated->stated_at,
@@ -161,13 +164,14 @@ static DltStatus open_idx(DltArena *arena, const DltOpts *o, const char *folder,
                           const DltDataset *like, DltDataset *ds, DltErr *err)
 {
     const IdxOpts *opts = o->v;
-    DltBlob *x, *y;
+    DltBlob *x, *y = NULL;
     DltLabels stated = {.stated = opts->classes,
                         .stated_at = dlt_opts_mark(o, offsetof(IdxOpts, classes))};
     DLT_TRY(
         dlt_blob_open(arena, folder, opts->idx, dlt_opts_mark(o, offsetof(IdxOpts, idx)), &x, err));
-    DLT_TRY(dlt_blob_open(arena, folder, opts->labels, dlt_opts_mark(o, offsetof(IdxOpts, labels)),
-                          &y, err));
+    if (!dlt_like_x_only(like))
+        DLT_TRY(dlt_blob_open(arena, folder, opts->labels,
+                              dlt_opts_mark(o, offsetof(IdxOpts, labels)), &y, err));
     return describe(arena, x, y, &stated, like, ds, err);
 }
 
@@ -184,9 +188,7 @@ static DltStatus read_idx(const DltDataset *ds, const int64_t *id, int64_t n, vo
 {
     const IdxState *s = ds->state;
     DLT_TRY(dlt_blob_gather(s->x.b, s->x.header, s->x.bytes, id, n, x, err));
-    for (int64_t i = 0; i < n; i++)
-        memcpy((char *)y + i * s->y_bytes, (const char *)s->y + id[i] * s->y_bytes,
-               (size_t)s->y_bytes);
+    dlt_targets_copy(ds, s->y, id, n, y);
     if (s->x.type == IDX_U8) return DLT_OK;
     for (int64_t i = 0; i < n; i++) {
         if (!convert((char *)x + i * s->x.bytes, s->x.count, s->x.type == IDX_I32))

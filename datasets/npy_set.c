@@ -47,7 +47,6 @@ typedef struct NpyState {
     DltNpy x;
     int64_t channels, plane; /* hwc: C and H*W of a sample; channels 0: in order already */
     const void *y;           /* [n] i32 or [n, count] f32 */
-    int64_t y_bytes;
 } NpyState;
 
 /* The option set of a source, and where its keys stand. */
@@ -200,9 +199,7 @@ static DltStatus read_npy(const DltDataset *ds, const int64_t *id, int64_t n, vo
 {
     const NpyState *s = ds->state;
     bool u8 = ds->x_dtype == DLT_U8;
-    for (int64_t i = 0; i < n; i++)
-        memcpy((char *)y + i * s->y_bytes, (const char *)s->y + id[i] * s->y_bytes,
-               (size_t)s->y_bytes);
+    dlt_targets_copy(ds, s->y, id, n, y);
     if (s->channels == 0 && (u8 || is_plain(&s->x)))
         return dlt_blob_gather(s->x.b, s->x.data, s->x.count * s->x.type->bytes, id, n, x, err);
     for (int64_t i = 0; i < n; i++) {
@@ -238,7 +235,6 @@ static DltStatus load_targets(DltArena *arena, DltNpy *a, NpyState *s, DltDatase
         memcpy(to + i * 4, &block, (size_t)n * 4);
     }
     s->y = to;
-    s->y_bytes = a->count * 4;
     ds->y_shape = a->record;
     ds->y_dtype = a->type->is_int ? DLT_I32 : DLT_F32;
     return DLT_OK;
@@ -256,6 +252,7 @@ static DltStatus set_classes(DltArena *arena, const Source *src, const DltNpy *y
                       y->b->path, y->type->code);
 }
 
+/* y NULL: no targets are wanted. */
 static DltStatus describe(DltArena *arena, const Source *src, DltBlob *x, DltBlob *y,
                           const DltDataset *like, DltDataset *ds, DltErr *err)
 {
@@ -264,7 +261,7 @@ static DltStatus describe(DltArena *arena, const Source *src, DltBlob *x, DltBlo
     int layout;
     s->x.b = x;
     DLT_TRY(dlt_npy_header(arena, &s->x, err));
-    DLT_TRY(dlt_npy_header(arena, &targets, err));
+    if (y != NULL) DLT_TRY(dlt_npy_header(arena, &targets, err));
     const DltNpyType *type = s->x.type;
     bool u8 = strcmp(type->code, "u1") == 0;
     *ds = (DltDataset){.def = src->def, .state = s, .path = x->path, .n = s->x.n};
@@ -277,6 +274,10 @@ static DltStatus describe(DltArena *arena, const Source *src, DltBlob *x, DltBlo
     if (ds->vocab > 0) ds->channel_axis = -1;
     ds->x_dtype = ds->vocab > 0 ? DLT_I32 : u8 ? DLT_U8 : DLT_F32;
     ds->x_scale = ds->x_dtype == DLT_U8 && s->x.record.rank > 1 ? 1.0f / 255.0f : 1.0f;
+    if (y == NULL) {
+        dlt_like_targets(ds, like);
+        return dlt_like_check(ds, like, err);
+    }
     DLT_TRY(load_targets(arena, &targets, s, ds, err));
     DLT_TRY(set_classes(arena, src, &targets, like, ds, err));
     return dlt_like_check(ds, like, err);
@@ -286,11 +287,12 @@ static DltStatus open_npy(DltArena *arena, const DltOpts *o, const char *folder,
                           const DltDataset *like, DltDataset *ds, DltErr *err)
 {
     Source src = {&dlt_dataset_npy, o->v, o};
-    DltBlob *x, *y;
+    DltBlob *x, *y = NULL;
     DLT_TRY(dlt_blob_open(arena, folder, src.opts->npy, mark_of(&src, offsetof(NpyOpts, npy)), &x,
                           err));
-    DLT_TRY(dlt_blob_open(arena, folder, src.opts->labels, mark_of(&src, offsetof(NpyOpts, labels)),
-                          &y, err));
+    if (!dlt_like_x_only(like))
+        DLT_TRY(dlt_blob_open(arena, folder, src.opts->labels,
+                              mark_of(&src, offsetof(NpyOpts, labels)), &y, err));
     return describe(arena, &src, x, y, like, ds, err);
 }
 
@@ -299,12 +301,12 @@ static DltStatus open_members(DltArena *arena, const Source *src, const DltBlob 
 {
     uint8_t head[4] = {0};
     int64_t got;
-    DltBlob *x, *y;
+    DltBlob *x, *y = NULL;
     DLT_TRY(dlt_blob_head(zip, head, sizeof head, &got, err));
     if (zip->coding != DLT_PLAIN || memcmp(head, "PK", 2) != 0)
         return dlt_blob_alien(zip, "an archive of arrays (.npz)", err);
     DLT_TRY(dlt_zip_member(arena, zip, src->opts->x, &x, err));
-    DLT_TRY(dlt_zip_member(arena, zip, src->opts->y, &y, err));
+    if (!dlt_like_x_only(like)) DLT_TRY(dlt_zip_member(arena, zip, src->opts->y, &y, err));
     return describe(arena, src, x, y, like, ds, err);
 }
 

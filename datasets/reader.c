@@ -12,6 +12,11 @@ static DltStatus differs(const DltDataset *ds, DltErr *err, const char *what, co
                       "%s %s, the training set has %s", what, mine, theirs);
 }
 
+bool dlt_like_x_only(const DltDataset *like)
+{
+    return like != NULL && like->x_only;
+}
+
 DltStatus dlt_like_check(const DltDataset *ds, const DltDataset *like, DltErr *err)
 {
     char a[DLT_SHAPE_TEXT], b[DLT_SHAPE_TEXT];
@@ -32,6 +37,25 @@ DltStatus dlt_like_check(const DltDataset *ds, const DltDataset *like, DltErr *e
     snprintf(b, sizeof b, "%lld", (long long)like->classes);
     if (ds->classes != like->classes) return differs(ds, err, "the number of classes is", a, b);
     return DLT_OK;
+}
+
+void dlt_like_targets(DltDataset *ds, const DltDataset *like)
+{
+    ds->y_shape = like->y_shape;
+    ds->y_dtype = like->y_dtype;
+    ds->classes = like->classes;
+    ds->class_name = like->class_name;
+}
+
+void dlt_targets_copy(const DltDataset *ds, const void *all, const int64_t *id, int64_t n, void *y)
+{
+    int64_t bytes = dlt_dataset_y_bytes(ds);
+    if (all == NULL) {
+        memset(y, 0, (size_t)(n * bytes));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)y + i * bytes, (const char *)all + id[i] * bytes, (size_t)bytes);
 }
 
 static DltStatus not_finite(const DltDataset *ds, const char *what, int64_t sample, int64_t element,

@@ -28,6 +28,12 @@ DltStatus dlt_labels_classes(DltArena *arena, const DltLabels *labels, const Dlt
 
 /* Shapes, types and classes must be those of the training set (like NULL: nothing to check). */
 DltStatus dlt_like_check(const DltDataset *ds, const DltDataset *like, DltErr *err) DLT_CHECKED;
+/* True when the caller wants no targets. */
+bool dlt_like_x_only(const DltDataset *like);
+/* Describes targets that are not read as the training set's. */
+void dlt_like_targets(DltDataset *ds, const DltDataset *like);
+/* Copies the targets of samples id[n] out of a table of all; all NULL: zeros. */
+void dlt_targets_copy(const DltDataset *ds, const void *all, const int64_t *id, int64_t n, void *y);
 /* Reads every sample once. f32 data must be finite: no NaN, no infinity. */
 DltStatus dlt_samples_check(DltDataset *ds, DltErr *err) DLT_CHECKED;
 /* Visits the samples of a split in its order, about a megabyte at a time. x and y hold n samples;

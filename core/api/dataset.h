@@ -26,6 +26,9 @@ typedef struct DltDataset {
     const char *const *feature_name; /* tables; NULL otherwise */
     uint64_t fingerprint; /* hash of the content's shape, size, names and a sample of its bytes */
     const char *path;     /* for messages */
+    /* In open's `like`: no targets are wanted (prediction). Files of targets are not opened, a table
+     * may lack its target columns, y reads as 0. */
+    bool x_only;
 } DltDataset;
 
 struct DltDatasetDef {

@@ -323,6 +323,54 @@ static void a_shrinking_file_is_an_error(void **state)
     unlink(p);
 }
 
+/* ---- prediction ----------------------------------------------------------------------------- */
+
+/* With x_only in `like` the samples are read without targets; without it they are missed as ever. */
+static void prediction_needs_no_targets(void **state)
+{
+    Help *h = *state;
+    DltDataset train, ds;
+    float x[8];
+    int32_t y = 7;
+    char yaml[400];
+    static const char text[] =
+        "petal_width,sepal_length,sepal_width,petal_length\n0.2,5.1,3.5,1.4\n";
+    const char *path = help_write("new.csv", text, sizeof text - 1);
+    help_ok(h, help_open(h, "csv", "csv: " SAMPLES "iris.csv\ntarget: species\n", &train));
+    snprintf(yaml, sizeof yaml, "csv: %s\ntarget: species\n", path);
+    help_refused(h, help_open_like(h, "csv", yaml, &train, &ds), DLT_E_DATA, "no column 'species'");
+    train.x_only = true;
+    help_ok(h, help_open_like(h, "csv", yaml, &train, &ds));
+    unlink(path);
+    help_read(h, &ds, 0, x, &y);
+    assert_true(x[0] == 5.1f && x[3] == 0.2f && y == 0);
+    assert_string_equal(ds.class_name[2], "virginica");
+    help_ok(h,
+            help_open_like(h, "csv", "csv: " SAMPLES "iris.csv\ntarget: species\n", &train, &ds));
+    assert_int_equal(ds.x_shape.dim[0], 4); /* the target is no feature although it is there */
+    static const char *const sets[][3] = {
+        {"idx", "idx: " SAMPLES "digits-images.idx3.gz\nlabels: " SAMPLES "digits-labels.idx1.gz\n",
+         "idx: " SAMPLES "digits-images.idx3.gz\nlabels: no/such/file\n"},
+        {"npy", "npy: tests/golden/npy/lef4_F.npy\nlabels: tests/golden/npy/labels.npy\n",
+         "npy: tests/golden/npy/bef4_C.npy\nlabels: no/such/file\n"},
+        {"npz", "npz: tests/golden/npy/stored.npz\n",
+         "npz: tests/golden/npy/deflated.npz\ny: none\n"},
+    };
+    for (int i = 0; i < 3; i++) {
+        float sample[64];
+        help_ok(h, help_open(h, sets[i][0], sets[i][1], &train));
+        assert_int_equal(help_open_like(h, sets[i][0], sets[i][2], &train, &ds), DLT_E_DATA);
+        dlt_err_init(&h->err);
+        train.x_only = true;
+        help_ok(h, help_open_like(h, sets[i][0], sets[i][2], &train, &ds));
+        assert_int_equal(ds.classes, train.classes);
+        assert_int_equal(ds.n, train.n);
+        y = 7;
+        help_read(h, &ds, ds.n - 1, sample, &y);
+        assert_int_equal(y, 0);
+    }
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static void the_table_is_sound(void **state)
@@ -382,6 +430,7 @@ int main(void)
         help_test(missing_files_have_a_place),
         help_test(offsets_have_64_bits),
         help_test(a_shrinking_file_is_an_error),
+        help_test(prediction_needs_no_targets),
         help_test(the_table_is_sound),
         help_test(fingerprints_differ),
     };
