@@ -64,12 +64,27 @@ DltStatus dlt_err_status(const DltErr *err)
     return DLT_OK;
 }
 
+/* Bytes of the UTF-8 character at `at` (n left), 0 when it is none or a control character. */
+static size_t character_bytes(const unsigned char *at, size_t n)
+{
+    if (at[0] < 0x80) return (at[0] >= 0x20 && at[0] != 0x7F) || at[0] == '\n' || at[0] == '\t';
+    size_t len = at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : at[0] < 0xF5 ? 4 : 0;
+    if (len > n || (at[0] == 0xC2 && at[1] < 0xA0)) return 0;
+    for (size_t i = 1; i < len; i++) {
+        if ((at[i] & 0xC0) != 0x80) return 0;
+    }
+    return len;
+}
+
 static void put_clean(const char *text, size_t n, FILE *out)
 {
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
-        fputc(control ? '?' : c, out);
+    for (size_t i = 0; i < n;) {
+        size_t len = character_bytes((const unsigned char *)text + i, n - i);
+        if (len > 0)
+            fwrite(text + i, 1, len, out);
+        else
+            fputc('?', out);
+        i += len > 0 ? len : 1;
     }
 }
 

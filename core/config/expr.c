@@ -238,10 +238,17 @@ static bool accept_char(Eval *e, char c)
     return true;
 }
 
+/* Reports that something else was expected here. */
+static DltStatus expected(const Eval *e, const char *what)
+{
+    if (*e->at == '\0') return fail(e, "expected %s at the end of the expression", what);
+    return fail(e, "expected %s before '%s'", what, e->at);
+}
+
 static DltStatus expect_char(Eval *e, char c)
 {
     if (accept_char(e, c)) return DLT_OK;
-    return fail(e, "expected '%c' before '%s'", c, e->at);
+    return expected(e, (const char[]){'\'', c, '\'', '\0'});
 }
 
 static DltStatus parse_number(Eval *e, const Node **out)
@@ -252,7 +259,7 @@ static DltStatus parse_number(Eval *e, const Node **out)
         n += 1 + sign + strspn(e->at + n + 1 + sign, "0123456789");
     }
     DltValue text = {.kind = DLT_V_TEXT, .text = dlt_arena_strn(e->env->arena, e->at, n)}, number;
-    if (n == 0 || name_length(e->at + n) > 0) return fail(e, "expected a value before '%s'", e->at);
+    if (n == 0 || name_length(e->at + n) > 0) return expected(e, "a value");
     DLT_TRY(to_number(e, &text, &number));
     e->at += n;
     *out = new_node(e, (Node){.kind = LITERAL, .value = number});
@@ -299,7 +306,7 @@ static DltStatus parse_primary(Eval *e, const Node **out)
         const Node *object = *out, *index = NULL;
         if (accept_char(e, '.')) {
             size_t n = name_length(e->at);
-            if (n == 0) return fail(e, "expected a name before '%s'", e->at);
+            if (n == 0) return expected(e, "a name");
             const char *name = dlt_arena_strn(e->env->arena, e->at, n);
             *out = new_node(e, (Node){.kind = MEMBER, .name = name, .a = object});
             e->at += n;
@@ -454,7 +461,7 @@ DltStatus dlt_expr_eval(const DltExprEnv *env, const char *text, size_t n, DltVa
     const Node *root;
     DLT_TRY(parse_choice(&e, &root));
     skip_blanks(&e);
-    if (*e.at != '\0') return fail(&e, "expected an operator before '%s'", e.at);
+    if (*e.at != '\0') return expected(&e, "an operator");
     return evaluate(&e, root, out);
 }
 

@@ -350,11 +350,18 @@ static void refuse(Reading *r, DltMark at, const char *fmt, ...)
     r->failed = true;
 }
 
+/* The row that was meant counts as written, so that it is not called missing as well. */
 static void refuse_key(Reading *r, const DltYaml *map, int i)
 {
-    bool shown = r->err == NULL || r->err->n < DLT_ERR_MAX; /* finding a suggestion takes time */
-    refuse(r, map->key_at[i], "unknown key '%s'%s", map->key[i],
-           shown ? dlt_suggest_key(r->arena, r->name, r->fields, map->key[i]) : "");
+    bool full = r->err != NULL && r->err->n == DLT_ERR_MAX; /* finding suggestions takes time */
+    int meant = -1;
+    const char *answer = "";
+    if (!full) answer = dlt_suggest_key(r->arena, r->name, r->fields, map->key[i], &meant);
+    refuse(r, map->key_at[i], "unknown key '%s'%s", map->key[i], answer);
+    if (meant < 0 || r->set[meant]) return;
+    r->set[meant] = true;
+    r->mark[meant] = map->key_at[i];
+    if (r->fields[meant].def != NULL) set_default(r, meant);
 }
 
 static void read_map(Reading *r, const DltYaml *map)

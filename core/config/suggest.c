@@ -5,7 +5,8 @@
 #include "base/text.h"
 #include <ctype.h>
 
-enum { MAX_WORD = 64, MAX_KNOWN_SHOWN = 24, MAX_PLACES_SHOWN = 3, NOT_NEAR = MAX_WORD };
+enum { MAX_WORD = 64, MAX_KNOWN_SHOWN = 24, MAX_PLACES_SHOWN = 3 };
+enum { SURE = 4 + 3 /* one edit */, NOT_NEAR = 4 * MAX_WORD }; /* ranks */
 
 typedef struct Table {
     const char *path;
@@ -259,7 +260,7 @@ static void visit_place(void *ctx, const char *path, const char *key)
 {
     Places *p = ctx;
     int r = rank_meaning(p->word, key);
-    if (r == NOT_NEAR || r > p->rank) return;
+    if (r > SURE || r > p->rank) return; /* far away only a small error is taken for one */
     if (r < p->rank) p->n = 0;
     p->rank = r;
     int m = merit(p, path), at = p->n < MAX_PLACES_SHOWN ? p->n : MAX_PLACES_SHOWN;
@@ -298,26 +299,32 @@ static void add_known(DltText *out, const DltField *fields)
     }
 }
 
-const char *dlt_suggest_key(DltArena *arena, const char *owner, const DltField *fields,
-                            const char *key)
+/* The row of lowest rank, -1 when none is near. */
+static int nearest_row(const DltField *fields, const char *key, int *best_rank)
 {
-    enum { SURE = 4 + 3 }; /* one edit */
-    DltText out = dlt_text(arena);
-    const DltField *near = NULL;
-    int near_rank = NOT_NEAR;
-    for (const DltField *f = fields; f->key != NULL; f++) {
-        int r = rank_meaning(key, f->key);
-        if (r >= near_rank) continue;
-        near_rank = r;
-        near = f;
+    int near = -1;
+    *best_rank = NOT_NEAR;
+    for (int i = 0; fields[i].key != NULL; i++) {
+        int r = rank_meaning(key, fields[i].key);
+        if (r >= *best_rank) continue;
+        *best_rank = r;
+        near = i;
     }
+    return near;
+}
+
+const char *dlt_suggest_key(DltArena *arena, const char *owner, const DltField *fields,
+                            const char *key, int *meant)
+{
+    DltText out = dlt_text(arena);
+    int near_rank, near = nearest_row(fields, key, &near_rank);
     Places places = {.word = key, .owner = owner, .rank = NOT_NEAR};
     dlt_names_each(current, visit_place, &places);
     /* a short word that is right elsewhere is more likely misplaced than misspelt */
-    bool here = near != NULL &&
-                (near_rank <= 1 || (near_rank <= SURE && strlen(key) > 3) || places.rank > 1);
-    if (here)
-        dlt_text_addf(&out, "; did you mean '%s'?", near->key);
+    bool sure = near_rank <= 1 || (near_rank <= SURE && strlen(key) > 3);
+    *meant = sure || places.rank > 1 ? near : -1;
+    if (*meant >= 0)
+        dlt_text_addf(&out, "; did you mean '%s'?", fields[near].key);
     else
         add_places(&out, &places);
     if (fields[0].key != NULL) add_known(&out, fields);

@@ -5,11 +5,12 @@
 #include "config/schema.h"
 
 /* "; did you mean 'hidden'? known: hidden, bias" for a key that is not in `fields`, the table of
- * `owner` ("train.clip"): from the table itself, else from every table of the current names ("; did
- * you mean train.optimizer.adamw.lr?"), those written in the config first, then those of the same
- * section. Words of other programs (learning_rate, batch_size) are understood. */
+ * `owner` ("train.clip"): from the table itself, and then *meant is the row; else from every table
+ * of the current names ("; did you mean train.optimizer.adamw.lr?"), those written in the config
+ * first, then those of the same section, and *meant is -1. Words of other programs (learning_rate,
+ * batch_size) are understood. */
 const char *dlt_suggest_key(DltArena *arena, const char *owner, const DltField *fields,
-                            const char *key);
+                            const char *key, int *meant);
 /* "; did you mean 'same'?", or "". The list ends with NULL. */
 const char *dlt_suggest_word(DltArena *arena, const char *word, const char *const *list);
 

@@ -107,9 +107,9 @@ DltStatus dlt_spec_unknown(DltErr *err, DltMark at, const char *path, int regist
                           "%s: '%s' is no %s but a %s; it belongs to %s. known here: %s", path,
                           name, reg->noun, home->noun, home->path, list);
     const char *near = dlt_nearest(name, known);
-    return dlt_err_at(err, DLT_E_CONFIG, at, "%s: unknown %s '%s'%s%s%s; known: %s", path,
-                      reg->noun, name, near ? "; did you mean '" : "", near ? near : "",
-                      near ? "'?" : "", list);
+    return dlt_err_at(err, DLT_E_CONFIG, at, "%s: unknown %s '%s'%s%s%s known: %s", path, reg->noun,
+                      name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : ";",
+                      list);
 }
 
 /* Several keys beside each other of which at most one may be the kind. */

@@ -84,8 +84,10 @@ static void long_lines_are_cut_around_the_caret(void **state)
 static void user_bytes_cannot_drive_the_terminal(void **state)
 {
     (void)state;
-    dlt_err_at(&err, DLT_E_CONFIG, (DltMark){"a\x1b[31m", 1, 1, 1, "\x1b]0;x\x07"}, "'\x1b[2J'");
-    assert_string_equal(print(), "a?[31m:1:1: error: '?[2J'\n    1 | ?]0;x?\n      | ^\n");
+    dlt_err_at(&err, DLT_E_CONFIG, (DltMark){"a\x1b[31m", 1, 1, 1, "\x1b]0;x\x07"},
+               "'\x1b[2J' \xc2\x9b \xff \xc3( \xe4 ä \xe2\x82\xac");
+    assert_string_equal(print(), "a?[31m:1:1: error: '?[2J' ?? ? ?( ? ä \xe2\x82\xac\n"
+                                 "    1 | ?]0;x?\n      | ^\n");
 }
 
 static void further_reports_are_counted(void **state)

@@ -362,12 +362,11 @@ static void all_errors_come_at_once(void **state)
     DltStatus status =
         dlt_schema_read(h->arena, fields, sizeof(All), root, "m[3].t", root->at, &o, &h->err);
     assert_int_equal(status, DLT_E_CONFIG);
-    assert_int_equal(h->err.n, 4);
+    assert_int_equal(h->err.n, 3); /* 'name' is not called missing, for 'nam' means it */
     assert_string_equal(h->err.report[0].text, "m[3].t.rate: 'x' is not a number");
     assert_string_equal(h->err.report[1].text,
                         "m[3].t: unknown key 'nam'; did you mean 'name'? known: count, rate, name");
     assert_string_equal(h->err.report[2].text, "m[3].t: 'count' is required (an integer)");
-    assert_string_equal(h->err.report[3].text, "m[3].t: 'name' is required (a text)");
 }
 
 static void main_arguments(void **state)

@@ -83,7 +83,8 @@ static void misplaced_and_foreign_names(void **state)
     Help *h = *state;
     use_tables(h);
     for (size_t i = 0; i < HELP_COUNT(rows); i++) {
-        const char *answer = dlt_suggest_key(h->arena, "", rows[i].fields, rows[i].key);
+        int meant;
+        const char *answer = dlt_suggest_key(h->arena, "", rows[i].fields, rows[i].key, &meant);
         if (strncmp(answer, rows[i].answer, strlen(rows[i].answer)) != 0)
             fail_msg("%s%s", rows[i].key, answer);
     }
@@ -99,13 +100,14 @@ static void likely_places_come_first(void **state)
     dlt_names_add(names, "train.optimizer.adamw", adamw_keys);
     dlt_names_add(names, "train.optimizer.sgd", sgd_keys);
     dlt_names_set_current(names);
+    int meant;
     assert_non_null(
-        strstr(dlt_suggest_key(h->arena, "train", train_keys, "momentum"),
+        strstr(dlt_suggest_key(h->arena, "train", train_keys, "momentum", &meant),
                "did you mean train.optimizer.sgd.momentum? (also model.batch_norm.momentum)"));
-    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr"),
+    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr", &meant),
                            "adamw.lr? (also train.optimizer.sgd"));
     dlt_names_prefer(names, help_parse(h, "{train: {optimizer: {sgd: {momentum: 1}}}}"));
-    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr"),
+    assert_non_null(strstr(dlt_suggest_key(h->arena, "", top_keys, "lr", &meant),
                            "sgd.lr? (also train.optimizer.adamw"));
 }
 
@@ -153,10 +155,12 @@ static void count_recognised(Help *h, const DltField *fields, int *n, int *right
     for (const DltField *f = fields; f->key != NULL; f++) {
         char key[80];
         const char *want = dlt_arena_printf(h->arena, "; did you mean '%s'?", f->key);
+        int meant;
         for (int i = 0; misspell(f->key, i, key); i++) {
             if (key[0] == '\0' || is_key(fields, key)) continue;
             ++*n;
-            *right += strncmp(dlt_suggest_key(h->arena, "", fields, key), want, strlen(want)) == 0;
+            *right += strncmp(dlt_suggest_key(h->arena, "", fields, key, &meant), want,
+                              strlen(want)) == 0;
         }
     }
 }
