@@ -11,7 +11,7 @@ static DltStatus run(const DltArgs *args, DltErr *err)
 {
     const char *names[16];
     int n = 0;
-    for (; dlt_starters[n].name && n < 15; n++) {
+    for (; n < 15 && dlt_starters[n].name; n++) {
         if (strcmp(dlt_starters[n].name, args->word[0]) == 0) {
             fputs(dlt_starters[n].text, stdout);
             return DLT_OK;

@@ -25,7 +25,7 @@ static DltStatus unknown_command(const char *word, DltErr *err)
 {
     const char *names[32];
     int n = 0;
-    for (; dlt_commands[n] && n < 31; n++)
+    for (; n < 31 && dlt_commands[n]; n++)
         names[n] = dlt_commands[n]->name;
     names[n] = NULL;
     const char *near = dlt_nearest(word, names);

@@ -103,7 +103,7 @@ int dlt_edit_distance(const char *a, const char *b)
 static void fold(const char *word, char folded[MAX_WORD])
 {
     size_t n = 0;
-    for (; word[n] != '\0' && n < MAX_WORD - 1; n++) {
+    for (; n < MAX_WORD - 1 && word[n] != '\0'; n++) {
         folded[n] = word[n] == '-' ? '_' : (char)tolower((unsigned char)word[n]);
     }
     folded[n] = '\0';

@@ -116,7 +116,9 @@ static DltStatus count_schedule(DltSpec *spec, DltErr *err)
         int64_t length = rest ? spec->updates - sum : (int64_t)span.n;
         sum += length;
         if (sum > spec->updates) return too_long(spec, p, sum, err);
-        if (length > 0) piece[n++] = (DltSchedulePiece){.def = p->def, .opts = opts, .n = length};
+        if (length < 1) continue;
+        piece[n] = (DltSchedulePiece){.def = p->def, .opts = opts, .n = length};
+        n++;
     }
     t->schedule.piece = piece;
     t->schedule.n_piece = n;

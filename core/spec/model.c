@@ -4,121 +4,37 @@
  * Names: an item is called by `name`, else a layer by its kind (conv, conv_2 ... inside one list), a block by
  * its position, a residual by nothing: its branches are body and project. So the first convolution of the
  * second block of stage2 is stage2.1.body.0.conv, whatever stands before it. */
-#include "spec/read.h"
+#include "spec/walk.h"
 
 #include "ops/elementwise.h"
 
 #include <inttypes.h>
 
-typedef struct Used { /* names taken in one list */
-    const char *name;
-    int n;
-} Used;
-
-typedef struct List {
-    const DltScope *scope;
-    Used *used;
-    int n_used, cap;
-} List;
-
-typedef struct Walk {
-    const DltSpec *spec;
-    DltModelGraph *m;
-    DltBuild *b;
-    DltArena *arena;
-    DltErr *err;
-    int depth;
-    const char **names; /* of every named output, for `from` */
-    DltTensor **outputs;
-    int n_name, cap_name, cap_row;
-    const DltShape *follow; /* inside `project`: the body's output shape */
-    const DltShape *from;   /* ... and the residual's input shape */
-    bool stride_given;      /* the first convolution of a projection took the stride */
-} Walk;
-
 static const char *const beside[] = {"name", "from", "repeat", NULL};
 static const char *const structural[] = {"residual", NULL};
 enum { MAX_DEPTH = 32, MAX_REPEAT = 100000 };
 
-static DltTensor *walk_list(Walk *w, const DltYaml *list, const DltScope *scope, DltTensor *x,
+static DltTensor *walk_list(DltWalk *w, const DltYaml *list, const DltScope *scope, DltTensor *x,
                             const char *path);
-static DltTensor *walk_item(Walk *w, List *l, const DltYaml *item, DltTensor *x, const char *path);
+static DltTensor *walk_item(DltWalk *w, DltWalkList *l, const DltYaml *item, DltTensor *x,
+                            const char *path);
 
 /* Reports at `at` and poisons the build. */
-static DltTensor *fail(Walk *w, DltMark at, const char *text)
+static DltTensor *fail(DltWalk *w, DltMark at, const char *text)
 {
     w->b->at = at;
     return dlt_build_error(w->b, "%s", text);
 }
 
-static DltTensor *poison(Walk *w, DltStatus status)
+static DltTensor *poison(DltWalk *w, DltStatus status)
 {
     if (w->b->status == DLT_OK) w->b->status = status;
     return dlt_build_poison(w->b);
 }
 
-/* ---- names ---- */
-
-static void remember(Walk *w, DltTensor *t)
-{
-    if (w->n_name == w->cap_name) {
-        int cap = w->cap_name ? 2 * w->cap_name : 64;
-        const char **names = DLT_NEW_ARRAY(w->arena, cap + 1, const char *); /* NULL behind */
-        DltTensor **outputs = DLT_NEW_ARRAY(w->arena, cap, DltTensor *);
-        for (int i = 0; i < w->n_name; i++)
-            names[i] = w->names[i], outputs[i] = w->outputs[i];
-        w->names = names, w->outputs = outputs, w->cap_name = cap;
-    }
-    w->names[w->n_name] = w->b->scope;
-    w->outputs[w->n_name++] = t;
-}
-
-/* An output by name: as seen from the present scope outwards, the latest first; "input" is the data. */
-static DltTensor *find_output(Walk *w, const char *name)
-{
-    for (const char *scope = w->b->scope;; scope = NULL) {
-        const char *full =
-            scope && scope[0] ? dlt_arena_printf(w->arena, "%s.%s", scope, name) : name;
-        for (int i = w->n_name - 1; i >= 0; i--)
-            if (strcmp(w->names[i], full) == 0) return w->outputs[i];
-        const char *dot = scope ? strrchr(scope, '.') : NULL;
-        if (!scope || !scope[0]) break;
-        if (dot) {
-            DltTensor *t = NULL;
-            const char *old = w->b->scope;
-            w->b->scope = dlt_arena_strn(w->arena, scope, (size_t)(dot - scope));
-            t = find_output(w, name);
-            w->b->scope = old;
-            return t;
-        }
-    }
-    return strcmp(name, "input") == 0 ? w->m->x : NULL;
-}
-
-/* How often `name` was taken in this list, this time included. */
-static int take_name(Walk *w, List *l, const char *name)
-{
-    for (int i = 0; i < l->n_used; i++)
-        if (strcmp(l->used[i].name, name) == 0) return ++l->used[i].n;
-    if (l->n_used == l->cap) {
-        int cap = l->cap ? 2 * l->cap : 16;
-        Used *used = DLT_NEW_ARRAY(w->arena, cap, Used);
-        if (l->n_used) memcpy(used, l->used, (size_t)l->n_used * sizeof *used);
-        l->used = used, l->cap = cap;
-    }
-    l->used[l->n_used++] = (Used){name, 1};
-    return 1;
-}
-
-static const char *unique(Walk *w, List *l, const char *name)
-{
-    int n = take_name(w, l, name);
-    return n == 1 ? name : dlt_arena_printf(w->arena, "%s_%d", name, n);
-}
-
 /* ---- the layer table ---- */
 
-static int open_row(Walk *w, const char *kind)
+static int open_row(DltWalk *w, const char *kind)
 {
     DltModelGraph *m = w->m;
     if (m->n_row == w->cap_row) {
@@ -132,7 +48,7 @@ static int open_row(Walk *w, const char *kind)
 }
 
 /* Fills a row from what was added to the graph since (n_node, n_tensor). */
-static void close_row(Walk *w, int row, int n_node, int n_tensor, const DltTensor *out)
+static void close_row(DltWalk *w, int row, int n_node, int n_tensor, const DltTensor *out)
 {
     const DltGraph *g = w->m->graph;
     DltLayerRow *r = &w->m->row[row];
@@ -147,7 +63,7 @@ static void close_row(Walk *w, int row, int n_node, int n_tensor, const DltTenso
 /* ---- one layer ---- */
 
 /* Inputs: `from` beside the layer, or the list that is the argument of add, mul and concat. */
-static DltStatus find_inputs(Walk *w, const DltLayerDef *def, const DltYaml *names, DltTensor *x,
+static DltStatus find_inputs(DltWalk *w, const DltLayerDef *def, const DltYaml *names, DltTensor *x,
                              DltTensor *in[DLT_MAX_IN], int *n_in)
 {
     *n_in = 1;
@@ -159,7 +75,7 @@ static DltStatus find_inputs(Walk *w, const DltLayerDef *def, const DltYaml *nam
                           *n_in, DLT_MAX_IN);
     for (int i = 0; i < *n_in; i++) {
         const DltYaml *name = names->kind == DLT_YAML_LIST ? names->item[i] : names;
-        in[i] = name->kind == DLT_YAML_SCALAR ? find_output(w, name->text) : NULL;
+        in[i] = name->kind == DLT_YAML_SCALAR ? dlt_walk_output(w, name->text) : NULL;
         if (in[i]) continue;
         const char *near =
             name->kind == DLT_YAML_SCALAR && w->names ? dlt_nearest(name->text, w->names) : NULL;
@@ -171,7 +87,7 @@ static DltStatus find_inputs(Walk *w, const DltLayerDef *def, const DltYaml *nam
     return DLT_OK;
 }
 
-static DltYaml *number(Walk *w, int64_t v, DltMark at)
+static DltYaml *number(DltWalk *w, int64_t v, DltMark at)
 {
     return dlt_yaml_scalar(w->arena, dlt_arena_printf(w->arena, "%" PRId64, v), at);
 }
@@ -184,7 +100,7 @@ static bool has_field(const DltLayerDef *def, const char *key)
 }
 
 /* A projection's filters (or units) and stride are those that lead to the body's output. */
-static DltYaml *follow_body(Walk *w, const DltLayerDef *def, DltYaml *value, DltMark at)
+static DltYaml *follow_body(DltWalk *w, const DltLayerDef *def, DltYaml *value, DltMark at)
 {
     bool conv = has_field(def, "filters"), dense = has_field(def, "units");
     if (!w->follow || (!conv && !dense)) return value;
@@ -207,11 +123,11 @@ static DltYaml *follow_body(Walk *w, const DltLayerDef *def, DltYaml *value, Dlt
     return map;
 }
 
-static DltTensor *build_layer(Walk *w, const DltLayerDef *def, const DltPick *pick,
+static DltTensor *build_layer(DltWalk *w, const DltLayerDef *def, const DltPick *pick,
                               const DltYaml *from, const DltScope *scope, DltTensor *x)
 {
     DltYaml *value = NULL;
-    DltOpts o = {0};
+    DltOpts *o = DLT_NEW(w->arena, DltOpts);
     DltTensor *in[DLT_MAX_IN] = {0};
     int n_in = 1, max_in = def->max_in > 0 ? def->max_in : 1,
         min_in = def->min_in > 0 ? def->min_in : 1;
@@ -232,18 +148,18 @@ static DltTensor *build_layer(Walk *w, const DltLayerDef *def, const DltPick *pi
     const DltField *fields = def->fields ? def->fields : none;
     value = follow_body(w, def, value, pick->at);
     status = dlt_schema_read(w->arena, fields, def->opt_size ? def->opt_size : 1, value, path,
-                             pick->at, &o, w->err);
-    if (status == DLT_OK && def->check) status = def->check(&o, w->err);
+                             pick->at, o, w->err);
+    if (status == DLT_OK && def->check) status = def->check(o, w->err);
     if (status != DLT_OK) return poison(w, status);
     w->b->at = pick->at;
-    return def->build(w->b, &o, in, n_in);
+    return def->build(w->b, o, in, n_in);
 }
 
 /* ---- blocks ---- */
 
 /* Parameters of a block: what the call gives, else the default; a missing required one is an error, except in
  * a projection, where it is the body's channel count. */
-static DltStatus block_params(Walk *w, const DltPick *pick, const DltYaml *block,
+static DltStatus block_params(DltWalk *w, const DltPick *pick, const DltYaml *block,
                               const DltScope *scope, DltYaml **vars)
 {
     const DltYaml *params = dlt_yaml_get(block, "params");
@@ -283,7 +199,7 @@ static DltStatus block_params(Walk *w, const DltPick *pick, const DltYaml *block
     return DLT_OK;
 }
 
-static DltTensor *build_block(Walk *w, const DltPick *pick, const DltYaml *block,
+static DltTensor *build_block(DltWalk *w, const DltPick *pick, const DltYaml *block,
                               const DltScope *scope, DltTensor *x)
 {
     DltYaml *vars = NULL;
@@ -299,13 +215,13 @@ static DltTensor *build_block(Walk *w, const DltPick *pick, const DltYaml *block
 
 /* ---- residual ---- */
 
-static DltTensor *project(Walk *w, List *l, const DltYaml *item, const DltScope *scope,
+static DltTensor *project(DltWalk *w, DltWalkList *l, const DltYaml *item, const DltScope *scope,
                           DltTensor *x, const DltTensor *y)
 {
     const DltShape *old_follow = w->follow, *old_from = w->from;
     bool old_given = w->stride_given;
     w->follow = &y->shape, w->from = &x->shape, w->stride_given = false;
-    const char *old = dlt_build_enter(w->b, unique(w, l, "project"));
+    const char *old = dlt_build_enter(w->b, dlt_walk_unique(w, l, "project"));
     DltYaml *list = dlt_yaml_list(w->arena, item->at);
     dlt_yaml_append(w->arena, list, (DltYaml *)item);
     x = walk_list(w, item->kind == DLT_YAML_LIST ? item : list, scope, x, "project");
@@ -315,7 +231,7 @@ static DltTensor *project(Walk *w, List *l, const DltYaml *item, const DltScope 
 }
 
 /* y = body(x) + x, or + project(x) where the shapes differ.  He et al. 2016. */
-static DltTensor *build_residual(Walk *w, List *l, const DltPick *pick, DltTensor *x)
+static DltTensor *build_residual(DltWalk *w, DltWalkList *l, const DltPick *pick, DltTensor *x)
 {
     const DltYaml *v = pick->value, *body = v, *projection = NULL;
     if (v && v->kind == DLT_YAML_MAP) {
@@ -331,7 +247,7 @@ static DltTensor *build_residual(Walk *w, List *l, const DltPick *pick, DltTenso
     if (!body || body->kind != DLT_YAML_LIST)
         return fail(w, pick->at,
                     "residual: needs a list of layers, or {body: [...], project: ...}");
-    const char *old = dlt_build_enter(w->b, unique(w, l, "body"));
+    const char *old = dlt_build_enter(w->b, dlt_walk_unique(w, l, "body"));
     DltTensor *y = walk_list(w, body, l->scope, x, "residual.body");
     dlt_build_leave(w->b, old);
     if (dlt_build_failed(w->b)) return y;
@@ -351,7 +267,7 @@ static DltTensor *build_residual(Walk *w, List *l, const DltPick *pick, DltTenso
 /* ---- items ---- */
 
 /* What an item is, with its name entered as scope. */
-static DltTensor *build_kind(Walk *w, List *l, const DltPick *pick, const DltYaml *from,
+static DltTensor *build_kind(DltWalk *w, DltWalkList *l, const DltPick *pick, const DltYaml *from,
                              DltTensor *x)
 {
     const DltLayerDef *def = dlt_layer_find(pick->kind);
@@ -365,7 +281,7 @@ static DltTensor *build_kind(Walk *w, List *l, const DltPick *pick, const DltYam
     return status == DLT_OK ? build_block(w, pick, block, l->scope, in[0]) : poison(w, status);
 }
 
-static DltTensor *build_named(Walk *w, List *l, const DltPick *pick, const DltYaml *from,
+static DltTensor *build_named(DltWalk *w, DltWalkList *l, const DltPick *pick, const DltYaml *from,
                               const char *name, DltTensor *x)
 {
     const char *old = w->b->scope;
@@ -376,13 +292,13 @@ static DltTensor *build_named(Walk *w, List *l, const DltPick *pick, const DltYa
     DltTensor *y = build_kind(w, l, pick, from, x);
     w->depth--;
     if (!dlt_build_failed(w->b)) close_row(w, row, n_node, n_tensor, y);
-    if (name) remember(w, y);
+    if (name) dlt_walk_remember(w, y);
     dlt_build_leave(w->b, old);
     return y;
 }
 
 /* `repeat: n`: the item n times, called name.0, name.1 ..., with $i and $n inside. */
-static DltTensor *repeat_item(Walk *w, List *l, const DltPick *pick, const DltYaml *from,
+static DltTensor *repeat_item(DltWalk *w, DltWalkList *l, const DltPick *pick, const DltYaml *from,
                               const char *name, const DltYaml *repeat, DltTensor *x)
 {
     DltYaml *value = NULL;
@@ -401,14 +317,14 @@ static DltTensor *repeat_item(Walk *w, List *l, const DltPick *pick, const DltYa
         dlt_yaml_put(w->arena, vars, "i", repeat->at, number(w, i, repeat->at));
         dlt_yaml_put(w->arena, vars, "n", repeat->at, number(w, n, repeat->at));
         DltScope scope = {.outer = l->scope, .vars = vars};
-        List inner = {.scope = &scope};
+        DltWalkList inner = {.scope = &scope};
         x = build_named(w, &inner, pick, from, dlt_arena_printf(w->arena, "%" PRId64, i), x);
     }
     dlt_build_leave(w->b, old);
     return x;
 }
 
-static const char *const *known_kinds(Walk *w)
+static const char *const *known_kinds(DltWalk *w)
 {
     const DltYaml *blocks = dlt_yaml_get(w->spec->tree, "blocks");
     int n_block = blocks && blocks->kind == DLT_YAML_MAP ? blocks->n : 0;
@@ -419,23 +335,24 @@ static const char *const *known_kinds(Walk *w)
     return dlt_registry_names(w->arena, DLT_REG_LAYER, more);
 }
 
-static bool is_block(const Walk *w, const char *kind)
+static bool is_block(const DltWalk *w, const char *kind)
 {
     const DltYaml *blocks = dlt_yaml_get(w->spec->tree, "blocks");
     return blocks && dlt_yaml_get(blocks, kind) != NULL;
 }
 
 /* The item's own name in its list; NULL for a residual, which has none unless it is given one. */
-static const char *item_name(Walk *w, List *l, const DltPick *pick, const DltYaml *name,
+static const char *item_name(DltWalk *w, DltWalkList *l, const DltPick *pick, const DltYaml *name,
                              int position)
 {
     if (name) return name->text;
     if (strcmp(pick->kind, "residual") == 0) return NULL;
     if (is_block(w, pick->kind)) return dlt_arena_printf(w->arena, "%d", position);
-    return unique(w, l, pick->kind);
+    return dlt_walk_unique(w, l, pick->kind);
 }
 
-static DltTensor *walk_item(Walk *w, List *l, const DltYaml *item, DltTensor *x, const char *path)
+static DltTensor *walk_item(DltWalk *w, DltWalkList *l, const DltYaml *item, DltTensor *x,
+                            const char *path)
 {
     DltPick pick = {0};
     DltPickRule rule = {path, DLT_REG_LAYER, known_kinds(w), beside};
@@ -459,7 +376,7 @@ static DltTensor *walk_item(Walk *w, List *l, const DltYaml *item, DltTensor *x,
                         dlt_arena_printf(w->arena,
                                          "%s.name: needs one word without blanks, '/' or patterns",
                                          path));
-        if (take_name(w, l, name->text) > 1)
+        if (dlt_walk_take_name(w, l, name->text) > 1)
             return fail(w, given->at,
                         dlt_arena_printf(w->arena,
                                          "%s.name: '%s' is taken by an earlier layer of this list",
@@ -471,10 +388,10 @@ static DltTensor *walk_item(Walk *w, List *l, const DltYaml *item, DltTensor *x,
 }
 
 /* A list of items; an item that is a reference to a list, or a list, is walked in its place. */
-static DltTensor *walk_list(Walk *w, const DltYaml *list, const DltScope *scope, DltTensor *x,
+static DltTensor *walk_list(DltWalk *w, const DltYaml *list, const DltScope *scope, DltTensor *x,
                             const char *path)
 {
-    List l = {.scope = scope};
+    DltWalkList l = {.scope = scope};
     if (w->depth > MAX_DEPTH)
         return fail(w, list->at, "blocks are nested more than 32 deep (does a block use itself?)");
     for (int i = 0; i < list->n && !dlt_build_failed(w->b); i++) {
@@ -499,7 +416,7 @@ static DltTensor *walk_list(Walk *w, const DltYaml *list, const DltScope *scope,
 
 DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltErr *err)
 {
-    Walk w = {.spec = spec, .m = m, .b = m->build, .arena = m->graph->arena, .err = err};
+    DltWalk w = {.spec = spec, .m = m, .b = m->build, .arena = m->graph->arena, .err = err};
     DltScope scope = dlt_spec_scope(spec);
     DltYaml *model = (DltYaml *)spec->model;
     if (model->kind == DLT_YAML_SCALAR)

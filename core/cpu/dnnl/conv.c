@@ -16,7 +16,7 @@ static bool is_bwd(const DltNode *n)
 static DltDnnlConv describe(const DltNode *n)
 {
     const DltConv *a = n->attr;
-    DltDnnlConv c = {.attr = a};
+    DltDnnlConv c;
     if (n->kind == DLT_OP_conv_fwd) {
         c = (DltDnnlConv){DLT_DNNL_FWD,
                           n->in[0],

@@ -94,7 +94,8 @@ static inline __attribute__((always_inline)) void tile_fwd(const Pool *k, const 
     for (int r = 0; r < k->a->kernel[0]; r++)
         for (int s = 0; s < k->a->kernel[1]; s++) {
             V8 v = *(const V8 *)(x + r * step + s * k->blk);
-            I8 take = (v > best) | ((v != v) & (best == best));
+            /* NaN alone is neither above nor below: !(v <= best) takes it, and best == best keeps it */
+            I8 take = ~(v <= best) & (best <= best);
             I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
             best = (V8)(((I8)v & take) | ((I8)best & ~take));
             at = (here & take) | (at & ~take);
@@ -112,11 +113,13 @@ static inline __attribute__((always_inline)) void tile_bwd(const Pool *k, const 
                                                            const uint8_t *index, float *dx)
 {
     int64_t step = k->w * k->blk;
-    I8 at = __builtin_convertvector(*(const B8 *)index, I8), d = *(const I8 *)dy;
+    I8 at = __builtin_convertvector(*(const B8 *)index, I8), d;
+    memcpy(&d, dy, sizeof d);
     for (int r = 0; r < k->a->kernel[0]; r++)
         for (int s = 0; s < k->a->kernel[1]; s++) {
             I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
-            *(I8 *)(dx + r * step + s * k->blk) = d & (at == here);
+            I8 masked = d & (at == here);
+            memcpy(dx + r * step + s * k->blk, &masked, sizeof masked);
         }
 }
 
