@@ -193,7 +193,7 @@ DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **gra
     DltGradScale clip = {(float)c->clip};
     DltTensor *coef =
         dlt_build_op(b, DLT_OP_grad_scale, &clip, (DltTensor *const[]){l.loss, sumsq, b->step}, 3);
-    coef->name = "update.coef";
+    if (coef->id >= 0) dlt_graph_rename(b->graph, coef, "update.coef");
     for (int k = 0; k <= l.n_group && b->status == DLT_OK; k++)
         if (l.group_size[k] > 0) add_group(&l, k, coef);
     reroot_views(b->graph);
