@@ -122,8 +122,8 @@ static DltStatus read_root(DltReader *r)
 {
     DltSpec *spec = r->spec;
     DltOpts *o = &spec->sections->root;
-    DltStatus status = dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), spec->tree,
-                                       "", spec->tree->at, o, r->err);
+    DltStatus status = dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), spec->tree, "",
+                                       spec->tree->at, o, r->err);
     const DltRoot *root = o->v;
     if (!root) return status;
     spec->name = root->name ? root->name : name_of(r->arena, spec->path);
