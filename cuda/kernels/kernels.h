@@ -12,6 +12,9 @@ extern "C" {
 /* dlt_matmul_gemm, for callers in C++. */
 DltGemm dlt_cuda_gemm(const DltNode *n);
 
+/* The own tensor core product, for nodes that its row dlt_cuda_matmul_small accepts. */
+DltStatus dlt_cuda_matmul_small_launch(const DltCall *c, DltErr *err);
+
 /* A tensor of a call: address and element type. */
 typedef struct DltCudaArray {
     void *ptr;

@@ -17,7 +17,8 @@
 #define __host__
 #define __forceinline__ inline
 #define __shared__ static
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
+#define __launch_bounds__(...)
 #define DLT_DYNAMIC_SHARED(type, name) type *name = (type *)emulated_shared
 
 struct dim3 {
