@@ -160,7 +160,7 @@ static inline Out output(const DltCall *c, int i)
 
 /* The shared memory a launch asked for, as `type *name`; tests/emulate has its own. */
 #ifndef DLT_DYNAMIC_SHARED
-#define DLT_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#define DLT_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 #endif
 
 /* Every kernel begins with this. On Hopper and later a kernel may start while the one before it
