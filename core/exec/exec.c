@@ -1,6 +1,7 @@
 /* Binds a plan to memory once; then a run of a phase is a loop over bound calls, or one replay of
  * what the backend recorded. Nothing is decided or allocated here after dlt_exec_new. */
 #include "exec/exec.h"
+#include "base/half.h"
 #include "base/sys.h"
 #include "graph/build.h"
 
@@ -328,10 +329,29 @@ DltStatus dlt_exec_fetch(DltExec *e, const DltTensor *t, void *host, DltErr *err
                                 e->plan->slot[t->id].bytes, err);
 }
 
+/* The compute-type copy of a parameter, rounded from its f32 values. */
+static DltStatus write_low(DltExec *e, const DltTensor *low, const DltReal *value, DltErr *err)
+{
+    int64_t n = dlt_shape_count(&low->shape);
+    uint16_t *host = dlt_sys_alloc((size_t)n * sizeof *host);
+    if (host == NULL)
+        return dlt_err(err, DLT_E_RESOURCE,
+                       "cannot round %s: %zu bytes of memory are not to be had", low->name,
+                       (size_t)n * sizeof *host);
+    for (int64_t i = 0; i < n; i++)
+        host[i] =
+            low->dtype == DLT_BF16 ? dlt_bf16_from((float)value[i]) : dlt_f16_from((float)value[i]);
+    DltStatus status = dlt_exec_feed(e, low, host, err);
+    if (status == DLT_OK) status = e->backend->sync(e->dev, err);
+    dlt_sys_free(host);
+    return status;
+}
+
 DltStatus dlt_exec_write(DltExec *e, const DltTensor *t, const void *host, DltErr *err)
 {
     DLT_TRY(dlt_exec_feed(e, t, host, err));
-    return e->backend->sync(e->dev, err);
+    DLT_TRY(e->backend->sync(e->dev, err));
+    return t->low != NULL ? write_low(e, t->low, host, err) : DLT_OK;
 }
 
 DltStatus dlt_exec_read(DltExec *e, const DltTensor *t, void *host, DltErr *err)

@@ -4,7 +4,7 @@
 
 #include "ops/elementwise.h"
 
-/* needs[id]: a trainable parameter reaches this tensor through ops that have gradients. */
+/* needs[id]: a trainable parameter reaches this tensor. */
 static bool *find_needs(const DltGraph *g)
 {
     bool *needs = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, bool);
@@ -13,7 +13,7 @@ static bool *find_needs(const DltGraph *g)
     for (int i = 0; i < g->n_node; i++) {
         const DltNode *n = g->node[i];
         bool any = false;
-        for (int k = 0; n->op->grad && k < DLT_MAX_IN; k++)
+        for (int k = 0; k < DLT_MAX_IN; k++)
             any |= n->in[k] && needs[n->in[k]->id];
         for (int k = 0; k < DLT_MAX_OUT; k++)
             if (n->out[k]) needs[n->out[k]->id] = any;
@@ -30,9 +30,14 @@ static void differentiate(DltBuild *b, const DltNode *n, DltTensor **grad)
         if (n->out[k]) dout[k] = grad[n->out[k]->id];
         any |= dout[k] != NULL;
     }
-    if (!any || !n->op->grad || (!dout[0] && n->out[0] != b->graph->loss)) return;
+    if (!any || !b->needs[n->out[0]->id]) return;
     b->at = n->at;
     b->scope = n->name;
+    if (!n->op->grad) {
+        b->status =
+            dlt_err_at(b->err, DLT_E_BUG, n->at, "%s: %s has no gradient", n->name, n->op->name);
+        return;
+    }
     n->op->grad(b, n, dout, din);
     for (int k = 0; k < DLT_MAX_IN; k++) {
         DltTensor *x = n->in[k];

@@ -55,6 +55,49 @@ void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t)
     if (t) t->producer = n;
 }
 
+bool dlt_fuse_is_ready(const DltTensor *t, const DltNode *n)
+{
+    return !t->producer || t->producer->lane < n->lane;
+}
+
+/* All readers of t, and of the views that nodes make of it, are known. */
+static bool knows_readers(const DltFuse *f, const DltTensor *t)
+{
+    if (f->n_reader[t->id] > DLT_MAX_READERS) return false;
+    for (int i = 0; i < f->n_reader[t->id]; i++) {
+        const DltNode *reader = f->reader[t->id][i];
+        if (reader->op->view && !knows_readers(f, reader->out[0])) return false;
+    }
+    return true;
+}
+
+/* Views that nodes make of t lie where t lies now. */
+static void move_views(const DltFuse *f, DltTensor *t)
+{
+    for (int i = 0; i < f->n_reader[t->id] && i < DLT_MAX_READERS; i++) {
+        const DltNode *reader = f->reader[t->id][i];
+        if (!reader->op->view) continue;
+        dlt_graph_make_view(reader->out[0], t, 0);
+        move_views(f, reader->out[0]);
+    }
+}
+
+bool dlt_fuse_replace(DltFuse *f, DltTensor *t, DltTensor *by)
+{
+    if (!knows_readers(f, t)) return false;
+    while (f->n_reader[t->id] > 0) {
+        DltNode *reader = f->reader[t->id][0];
+        int k = 0;
+        while (reader->in[k] != t)
+            k++;
+        dlt_fuse_set_in(f, reader, k, by);
+        if (!reader->op->view) continue;
+        dlt_graph_make_view(reader->out[0], by, 0);
+        move_views(f, reader->out[0]);
+    }
+    return true;
+}
+
 void *dlt_fuse_edit(DltFuse *f, DltNode *n)
 {
     void *copy = dlt_arena_new_bytes(f->g->arena, 1, n->op->attr_size);
@@ -110,11 +153,8 @@ DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err)
             while (g->node[i] && g->node[i]->kind == r->root && r->apply(&f, g->node[i]))
                 continue;
     }
-    int n = 0;
+    dlt_graph_set_nodes(g, g->node, g->n_node);
     for (int i = 0; i < g->n_node; i++)
-        if (g->node[i]) g->node[n++] = g->node[i];
-    g->n_node = n;
-    for (int i = 0; i < n; i++)
         g->node[i]->lane = 0;
     return DLT_OK;
 }

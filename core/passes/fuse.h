@@ -18,6 +18,10 @@ int dlt_fuse_readers(const DltFuse *f, const DltTensor *t);
 DltNode *dlt_fuse_reader(const DltFuse *f, const DltTensor *t, int kind);
 /* t is a plain temporary that nobody but its readers needs: it may disappear. */
 bool dlt_fuse_is_inner(const DltFuse *f, const DltTensor *t);
+/* t is there when n runs. */
+bool dlt_fuse_is_ready(const DltTensor *t, const DltNode *n);
+/* Makes every reader of t read `by`; false when there are too many to know. */
+bool dlt_fuse_replace(DltFuse *f, DltTensor *t, DltTensor *by);
 /* Sets an input or output and keeps the tables right. */
 void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t);
 void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t);

@@ -5,6 +5,7 @@
 #include "ops/conv.h"
 #include "ops/loss_ops.h"
 #include "ops/norm.h"
+#include "ops/shape_ops.h"
 
 /* ---- bias and activation into the product in front of them ---- */
 
@@ -41,7 +42,10 @@ static bool fuse_bias(DltFuse *f, DltNode *n)
         return false;
     if (a->axis != (p->kind == DLT_OP_matmul ? x->shape.rank - 1 : 1)) return false;
     DltTensor *bias = n->in[1], *y = n->out[0];
-    dlt_fuse_remove(f, n);
+    if (dlt_fuse_is_ready(bias, p))
+        dlt_fuse_remove(f, n);
+    else
+        dlt_fuse_take_place(f, p, n);
     dlt_fuse_set_in(f, p, 2, bias);
     dlt_fuse_set_out(f, p, 0, y);
     return true;
@@ -81,7 +85,7 @@ static bool fuse_act_grad(DltFuse *f, DltNode *n)
     if (dlt_fuse_readers(f, d) != 1 || !dlt_fuse_is_inner(f, d)) return false;
     if (!same_form(d, n->out[0]) || !same_form(d, saved)) return false;
     /* saved must be there when the product runs */
-    if (saved->producer && saved->producer->lane > p->lane) return false;
+    if (!dlt_fuse_is_ready(saved, p)) return false;
     DltTensor *dx = n->out[0];
     DltUnary act = *(const DltUnary *)n->attr;
     dlt_fuse_remove(f, n);
@@ -264,7 +268,7 @@ static bool fuse_norm_add(DltFuse *f, DltNode *n)
             (p->kind != DLT_OP_layer_norm_bwd && p->kind != DLT_OP_rms_norm_bwd))
             continue;
         int slot = p->kind == DLT_OP_layer_norm_bwd ? 5 : 4;
-        bool ready = !other->producer || other->producer->lane < p->lane;
+        bool ready = dlt_fuse_is_ready(other, p);
         if (p->in[slot] || p->out[0] != dx || dlt_fuse_readers(f, dx) != 1 ||
             !dlt_fuse_is_inner(f, dx) || !ready)
             continue;
@@ -294,7 +298,58 @@ static bool fuse_cross_entropy(DltFuse *f, DltNode *n)
     return true;
 }
 
+/* ---- nodes that only move data ---- */
+
+/* cast of the fetched batch: the fetch writes the type its only reader wants. */
+static bool fuse_fetch_cast(DltFuse *f, DltNode *n)
+{
+    DltTensor *x = n->in[0], *y = n->out[0];
+    DltNode *fetch = x->producer;
+    if (!fetch || fetch->kind != DLT_OP_fetch_x || fetch->out[0] != x) return false;
+    if (dlt_fuse_readers(f, x) != 1 || !dlt_fuse_is_inner(f, x)) return false;
+    dlt_fuse_remove(f, n);
+    dlt_fuse_set_out(f, fetch, 0, y);
+    return true;
+}
+
+/* reshape to the same shape, or of a reshape: one view of the first tensor. */
+static bool fuse_reshape(DltFuse *f, DltNode *n)
+{
+    DltTensor *x = n->in[0], *y = n->out[0];
+    DltNode *before = x->producer;
+    if (x->layout != y->layout || y == f->g->output) return false;
+    if (before && before->kind == DLT_OP_reshape && before->in[0]->layout == y->layout) {
+        dlt_fuse_set_in(f, n, 0, before->in[0]);
+        dlt_graph_make_view(y, before->in[0], 0);
+        if (dlt_fuse_readers(f, x) == 0 && x != f->g->output) dlt_fuse_remove(f, before);
+        return true;
+    }
+    if (!dlt_shape_equal(&x->shape, &y->shape) || !dlt_fuse_replace(f, y, x)) return false;
+    dlt_fuse_remove(f, n);
+    return true;
+}
+
+/* transpose of a transpose that undoes it. */
+static bool fuse_transpose(DltFuse *f, DltNode *n)
+{
+    DltTensor *x = n->in[0], *y = n->out[0];
+    DltNode *first = x->producer;
+    if (!first || first->kind != DLT_OP_transpose || y->role != DLT_TEMP || y == f->g->output)
+        return false;
+    const int *a = ((const DltTranspose *)first->attr)->perm;
+    const int *b = ((const DltTranspose *)n->attr)->perm;
+    for (int i = 0; i < y->shape.rank; i++)
+        if (a[b[i]] != i) return false;
+    if (!dlt_fuse_replace(f, y, first->in[0])) return false;
+    dlt_fuse_remove(f, n);
+    if (dlt_fuse_readers(f, x) == 0 && dlt_fuse_is_inner(f, x)) dlt_fuse_remove(f, first);
+    return true;
+}
+
 const DltFuseRule dlt_fuse_rules[] = {
+    {"reshape", "views of views, and reshapes to the same shape", DLT_OP_reshape, fuse_reshape},
+    {"transpose", "pairs of transposes that undo each other", DLT_OP_transpose, fuse_transpose},
+    {"fetch_cast", "the batch is fetched in the compute type", DLT_OP_cast, fuse_fetch_cast},
     {"relu_pool", "relu in front of max pooling, with both gradients", DLT_OP_pool_fwd,
      fuse_relu_pool},
     {"pool_relu", "relu behind max pooling, with both gradients", DLT_OP_unary_fwd, fuse_pool_relu},

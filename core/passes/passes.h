@@ -1,5 +1,9 @@
 /* Graph -> graph, one file each, in this order for training:
- * autodiff, update, layout, legalize, fuse, order. Evaluation: layout, legalize, fuse, order. */
+ * freeze, autodiff, update, layout, legalize, fuse, order. Evaluation: layout, legalize, fuse,
+ * order. update stands before legalize, because low-precision copies of parameters lie in slabs like
+ * the parameters', kept by the update nodes; layout before legalize, so that casts are made in the
+ * layout their readers want; fuse behind both, so that it sees what really runs. All are linear in
+ * nodes and tensors. */
 #ifndef DLT_PASSES_H
 #define DLT_PASSES_H
 
@@ -8,8 +12,9 @@
 #include "graph/build.h"
 
 /* Gradient nodes for every trainable parameter that the loss reaches; grad[param->id] is its
- * gradient tensor (NULL: none). Several uses of a tensor are summed with `binary` adds, in graph
- * order. */
+ * gradient tensor (NULL: none); the table has a place for each tensor that was there before.
+ * Several uses of a tensor are summed with `binary` adds, the last reader's gradient first. CONFIG
+ * when the loss reaches no trainable parameter. */
 DltStatus dlt_pass_autodiff(DltBuild *b, DltTensor **grad[], DltErr *err) DLT_CHECKED;
 
 typedef struct DltGroup {
@@ -30,21 +35,28 @@ typedef struct DltUpdateConfig {
     double ema;      /* 0: off */
     int64_t n_micro; /* > 1: gradients are summed over micro batches */
 } DltUpdateConfig;
-/* Frozen parameters (call before autodiff: clears `trainable`). A pattern that matches nothing is
- * CONFIG. */
+/* Frozen parameters (call before autodiff: clears `trainable`). Patterns are those of fnmatch(3). A
+ * pattern that matches nothing, or a group that gets nothing, is CONFIG. */
 DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err) DLT_CHECKED;
 /* Lays parameters, gradients, optimizer states and ema into slabs (views keep the names), adds
- * accumulate, sum_squares, grad_scale and the update nodes in DLT_PHASE_UPDATE. sets g->coef via
- * name "update.coef". */
+ * accumulate, sum_squares, grad_scale and the update nodes in DLT_PHASE_UPDATE; the tensor of
+ * grad_scale is named "update.coef". Slabs are "slab/weight.K" of group K (the base group is the
+ * last), "slab/grad" of all groups one behind the other, "slab/<state>.K", "slab/ema.K"; views in
+ * them begin at multiples of 64 elements, what is between stays zero. Parameters that the loss does
+ * not reach stay outside: they have no gradient and no decay. */
 DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **grad,
                           DltErr *err) DLT_CHECKED;
 
 typedef struct DltPrecision {
     DltDtype compute; /* F32, BF16 or F16 for DLT_PREC_LOW ops and what lies between them */
 } DltPrecision;
-/* Gives rank-4 tensors of any_layout ops the device's image layout; inserts reorder nodes at
- * borders. */
+/* Gives image operands (DltOpDef.image_in, image_out), and what elementwise ops make of them, the
+ * device's image layout where channels are a multiple of image_block; inserts reorder nodes at
+ * borders. Parameters, gradients of parameters and the model's output stay PLAIN. */
 DltStatus dlt_pass_layout(DltGraph *g, const DltDeviceInfo *info, DltErr *err) DLT_CHECKED;
+/* Types of tensors, casts between them, low-precision copies of parameters (DltTensor.low): see
+ * legalize.c. Kernels meet: LOW ops with all inputs in `compute` and an f32 result where it is the
+ * gradient of a parameter or only f32 readers follow; KEEP ops with full_in operands in f32. */
 DltStatus dlt_pass_legalize(DltGraph *g, const DltPrecision *p, DltErr *err) DLT_CHECKED;
 
 /* Rule table {name, help, root op, replacement}; `off` names rules not to use. A rule looks at a node of
@@ -58,8 +70,7 @@ typedef struct DltFuseRule {
 } DltFuseRule;
 extern const DltFuseRule dlt_fuse_rules[]; /* ends with a NULL name */
 DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err) DLT_CHECKED;
-/* Removes nodes whose outputs nobody reads, and moves each node as late or early as lifetimes like.
- */
+/* Removes nodes whose outputs nobody reads; keeps the order of the rest. */
 DltStatus dlt_pass_order(DltGraph *g, DltErr *err) DLT_CHECKED;
 
 #endif

@@ -14,7 +14,7 @@ typedef struct Layout {
     const DltUpdateConfig *c;
     DltTensor **grad;
     int n_param, n_group;               /* groups without the base, which is number n_group */
-    DltTensor **param;                  /* trainable, in graph order */
+    DltTensor **param;                  /* trainable and reached by the loss, in graph order */
     int *group;                         /* of each parameter */
     int64_t *offset;                    /* in its group's slab */
     int64_t *group_size, *group_offset; /* [n_group + 1]; offset in the gradient slab */
@@ -22,15 +22,44 @@ typedef struct Layout {
     DltTensor *grad_slab, *grad_sum, *loss;
 } Layout;
 
-static int find_group(const DltUpdateConfig *c, const char *name, bool *used)
+static bool is_param(const DltTensor *t)
 {
-    for (int i = 0; i < c->n_group; i++)
-        for (int k = 0; c->group[i].match[k]; k++)
-            if (fnmatch(c->group[i].match[k], name, 0) == 0) {
-                if (used) used[i] = true;
-                return i;
-            }
-    return c->n_group;
+    return t->role == DLT_PARAM && !t->producer && t->saved;
+}
+
+static bool matches(const DltGroup *group, const char *name)
+{
+    for (int k = 0; group->match[k]; k++)
+        if (fnmatch(group->match[k], name, 0) == 0) return true;
+    return false;
+}
+
+/* Number of the first group that names it, n_group for the base group. */
+static int find_group(const DltUpdateConfig *c, const char *name)
+{
+    int i = 0;
+    while (i < c->n_group && !matches(&c->group[i], name))
+        i++;
+    return i;
+}
+
+/* Each pattern of a group must match something, and the group as a whole must get something. */
+static DltStatus check_group(const DltGraph *g, const DltGroup *group, bool used, DltErr *err)
+{
+    DltStatus status = DLT_OK;
+    for (int k = 0; group->match[k]; k++) {
+        bool any = false;
+        for (int i = 0; i < g->n_tensor && !any; i++)
+            any = is_param(g->tensor[i]) && fnmatch(group->match[k], g->tensor[i]->name, 0) == 0;
+        if (!any)
+            status = dlt_err_at(err, DLT_E_CONFIG, group->at,
+                                "the pattern '%s' matches no parameter", group->match[k]);
+    }
+    if (status == DLT_OK && !used)
+        status = dlt_err_at(err, DLT_E_CONFIG, group->at,
+                            "the pattern '%s' matches only parameters that an earlier group took",
+                            group->match[0]);
+    return status;
 }
 
 DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err)
@@ -38,17 +67,16 @@ DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err)
     bool *used = DLT_NEW_ARRAY(g->arena, c->n_group + 1, bool);
     for (int i = 0; i < g->n_tensor; i++) {
         DltTensor *t = g->tensor[i];
-        if (t->role != DLT_PARAM) continue;
-        int k = find_group(c, t->name, used);
+        if (!is_param(t)) continue;
+        int k = find_group(c, t->name);
+        used[k] = true;
         if (k < c->n_group && c->group[k].freeze) t->trainable = false;
     }
     DltStatus status = DLT_OK;
-    for (int i = 0; i < c->n_group; i++)
-        if (!used[i])
-            status = dlt_err_at(
-                err, DLT_E_CONFIG, c->group[i].at,
-                "the pattern '%s' matches no parameter (or only ones that an earlier group took)",
-                c->group[i].match[0]);
+    for (int i = 0; i < c->n_group; i++) {
+        DltStatus s = check_group(g, &c->group[i], used[i], err);
+        if (s != DLT_OK) status = s;
+    }
     return status;
 }
 
@@ -68,8 +96,8 @@ static void measure(Layout *l)
     l->group_offset = DLT_NEW_ARRAY(g->arena, l->n_group + 1, int64_t);
     for (int i = 0; i < g->n_tensor; i++) {
         DltTensor *t = g->tensor[i];
-        if (t->role != DLT_PARAM || !t->trainable || t->view_of) continue;
-        int k = find_group(l->c, t->name, NULL);
+        if (t->role != DLT_PARAM || !t->trainable || !l->grad[t->id]) continue;
+        int k = find_group(l->c, t->name);
         l->param[l->n_param] = t;
         l->group[l->n_param] = k;
         l->offset[l->n_param++] = l->group_size[k];
@@ -98,7 +126,6 @@ static void place_gradients(Layout *l)
     int n_before = g->n_tensor;
     for (int i = 0; i < l->n_param; i++) {
         DltTensor *d = l->grad[l->param[i]->id];
-        if (!d) continue;
         bool own = d->role == DLT_TEMP && !d->view_of && d->id < n_before && !taken[d->id] &&
                    d->dtype == DLT_F32;
         if (own)
