@@ -9,20 +9,25 @@ static DltTensor *drop_image_axes(DltBuild *b, DltTensor *y)
     return dlt_reshape(b, y, dlt_shape2(dlt_dim(y, 0), dlt_dim(y, 1)));
 }
 
+/* One window as large as the image: works in the image's own layout, forward and backward. */
+static DltTensor *pool_whole(DltBuild *b, const DltOpts *o, DltTensor *x, bool max)
+{
+    if (!dlt_layer_wants_image(b, o, x)) return dlt_build_poison(b);
+    int64_t h = dlt_dim(x, 2), w = dlt_dim(x, 3);
+    DltPool attr = {.max = max, .kernel = {h, w}, .stride = {h, w}};
+    return drop_image_axes(b, dlt_pool(b, x, &attr));
+}
+
 static DltTensor *build_avg(DltBuild *b, const DltOpts *o, DltTensor *const in[], int n_in)
 {
     (void)n_in;
-    if (!dlt_layer_wants_image(b, o, in[0])) return dlt_build_poison(b);
-    return drop_image_axes(b, dlt_reduce(b, in[0], 1u << 2 | 1u << 3, true));
+    return pool_whole(b, o, in[0], false);
 }
 
 static DltTensor *build_max(DltBuild *b, const DltOpts *o, DltTensor *const in[], int n_in)
 {
     (void)n_in;
-    if (!dlt_layer_wants_image(b, o, in[0])) return dlt_build_poison(b);
-    int64_t h = dlt_dim(in[0], 2), w = dlt_dim(in[0], 3);
-    DltPool attr = {.max = true, .kernel = {h, w}, .stride = {h, w}};
-    return drop_image_axes(b, dlt_pool(b, in[0], &attr));
+    return pool_whole(b, o, in[0], true);
 }
 
 const DltLayerDef dlt_layer_global_avg_pool = {
