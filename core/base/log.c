@@ -45,7 +45,7 @@ static void line(const char *fmt, va_list args)
     if (n < 0) return;
     if (n >= LINE_BYTES) {
         n = LINE_BYTES - 1;
-        memcpy(text + n - 3, "...", 3);
+        memset(text + n - 3, '.', 3);
     }
     text[n] = '\n';
     size_t len = (size_t)n + 1;

@@ -398,8 +398,9 @@ static int quota_cpus(void)
     if (fd < 0) return 1 << 20;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    long long quota, period;
-    if (n <= 0 || sscanf(text, "%lld %lld", &quota, &period) != 2 || period <= 0) return 1 << 20;
+    char *rest = text;
+    long long quota = n > 0 ? strtoll(text, &rest, 10) : 0, period = strtoll(rest, NULL, 10);
+    if (quota <= 0 || period <= 0) return 1 << 20; /* "max": no quota */
     long long cpus = (quota + period - 1) / period;
     return cpus > 1 ? (int)cpus : 1;
 }

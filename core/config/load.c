@@ -259,7 +259,7 @@ static DltStatus apply_overrides(DltArena *arena, DltYaml **root, int n_override
 {
     DltStatus status = DLT_OK;
     for (int i = 0; i < n_override; i++) {
-        Override o;
+        Override o = {.path = ""};
         DltStatus one = read_override(arena, i, override[i], &o, err);
         if (one == DLT_OK) one = complete_path(arena, *root, &o, err);
         if (one == DLT_OK && !put(arena, root, o.path, &o)) {

@@ -157,7 +157,7 @@ const char *dlt_number_text(double v, char buf[DLT_NUMBER_TEXT])
 {
     for (int precision = 15; precision <= 17; precision++) {
         snprintf(buf, DLT_NUMBER_TEXT, "%.*g", precision, v);
-        if (memcmp(&v, &(double){strtod(buf, NULL)}, sizeof v) == 0) break;
+        if (strtod(buf, NULL) == v) break;
     }
     return buf;
 }

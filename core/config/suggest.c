@@ -113,7 +113,7 @@ static void fold(const char *word, char folded[MAX_WORD])
  * when the distance is more than typing errors make. */
 static int rank(const char *word, const char *name)
 {
-    char a[MAX_WORD], b[MAX_WORD];
+    char a[MAX_WORD] = "", b[MAX_WORD] = "";
     if (strlen(word) >= MAX_WORD) return NOT_NEAR;
     fold(word, a);
     fold(name, b);

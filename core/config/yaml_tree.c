@@ -31,12 +31,12 @@ static void grow(DltArena *arena, DltYaml *tree)
     if (tree->n > 0 && !is_full(tree->n)) return;
     DltYaml old = *tree;
     allocate(arena, tree, room_for(old.n + 1));
-    if (old.n == 0) return;
-    size_t n = (size_t)old.n;
-    memcpy(tree->item, old.item, n * sizeof *old.item);
-    if (tree->kind != DLT_YAML_MAP) return;
-    memcpy(tree->key, old.key, n * sizeof *old.key);
-    memcpy(tree->key_at, old.key_at, n * sizeof *old.key_at);
+    for (int i = 0; i < old.n; i++) {
+        tree->item[i] = old.item[i];
+        if (tree->kind != DLT_YAML_MAP) continue;
+        tree->key[i] = old.key[i];
+        tree->key_at[i] = old.key_at[i];
+    }
 }
 
 static DltYaml *new_tree(DltArena *arena, DltYamlKind kind, DltMark at)
