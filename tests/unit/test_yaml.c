@@ -258,11 +258,28 @@ static void limits_hold_on_both_sides(void **state)
     }
 }
 
-/* Inputs of up to 1 MiB that cost others minutes. 0.1 s is the promise of RELIABILITY, 2.6; counted
- * in processor time, for the machine may be busy; a sanitizer's build is given twenty times as long. */
+/* The processor time of reading a text: the least of three, for the machine may be busy. */
+static double reading_s(const char *text)
+{
+    double least = 1e9;
+    for (int i = 0; i < 3 && least > 0.01; i++) {
+        Help local = {.arena = dlt_arena_new()};
+        DltYaml *root = NULL;
+        clock_t start = clock();
+        DltStatus status = parse_bytes(&local, text, strlen(text), &root);
+        double took = (double)(clock() - start) / CLOCKS_PER_SEC;
+        assert_true(status == DLT_OK || status == DLT_E_CONFIG);
+        least = took < least ? took : least;
+        dlt_arena_free(local.arena);
+    }
+    return least;
+}
+
+/* Inputs of up to 1 MiB that cost others minutes. 0.1 s is the promise of RELIABILITY, 2.6; slowed
+ * down builds (sanitizers, tiny arena blocks) are given twenty times as long. */
 static void hostile_inputs_end_soon(void **state)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(DLT_MEAN)
     const double limit_s = 2.0;
 #else
     const double limit_s = 0.1;
@@ -315,13 +332,9 @@ static void hostile_inputs_end_soon(void **state)
         Help local = {.arena = dlt_arena_new()};
         int n = (int)(((1 << 20) - strlen(rows[i].before)) / strlen(rows[i].unit));
         const char *text = repeat(&local, rows[i].before, rows[i].unit, n, "");
-        DltYaml *root = NULL;
-        clock_t start = clock();
-        DltStatus status = parse_bytes(&local, text, strlen(text), &root);
-        double took_s = (double)(clock() - start) / CLOCKS_PER_SEC;
+        double took_s = reading_s(text);
         if (took_s > limit_s)
             fail_msg("'%s%s...' took %.3f s", rows[i].before, rows[i].unit, took_s);
-        assert_true(status == DLT_OK || status == DLT_E_CONFIG);
         dlt_arena_free(local.arena);
     }
     (void)state;
