@@ -12,7 +12,7 @@
 
 static const char *const beside[] = {"name", "from", "repeat", NULL};
 static const char *const structural[] = {"residual", NULL};
-enum { MAX_DEPTH = 32, MAX_REPEAT = 100000 };
+enum { MAX_DEPTH = 32, MAX_ITEMS = 20000 };
 
 static DltTensor *walk_list(DltWalk *w, const DltYaml *list, const DltScope *scope, DltTensor *x,
                             const char *path);
@@ -30,6 +30,17 @@ static DltTensor *poison(DltWalk *w, DltStatus status)
 {
     if (w->b->status == DLT_OK) w->b->status = status;
     return dlt_build_poison(w->b);
+}
+
+/* Blocks that repeat blocks grow without bound in few words, so what is written out is counted. */
+static bool is_too_many(DltWalk *w, DltMark at)
+{
+    if (++w->n_item <= MAX_ITEMS) return false;
+    fail(w, at,
+         dlt_arena_printf(w->arena,
+                          "model: more than %d layers when blocks and repeats are written out",
+                          MAX_ITEMS));
+    return true;
 }
 
 /* ---- the layer table ---- */
@@ -305,14 +316,14 @@ static DltTensor *repeat_item(DltWalk *w, DltWalkList *l, const DltPick *pick, c
     int64_t n = 0;
     DltStatus status = dlt_expand(w->arena, l->scope, repeat, &value, w->err);
     if (status != DLT_OK) return poison(w, status);
-    if (value->kind != DLT_YAML_SCALAR || !dlt_parse_int(value->text, &n) || n < 0 ||
-        n > MAX_REPEAT)
+    if (value->kind != DLT_YAML_SCALAR || !dlt_parse_int(value->text, &n) || n < 0 || n > MAX_ITEMS)
         return fail(
             w, repeat->at,
-            dlt_arena_printf(w->arena, "repeat: needs a whole number from 0 to %d", MAX_REPEAT));
+            dlt_arena_printf(w->arena, "repeat: needs a whole number from 0 to %d", MAX_ITEMS));
     const char *old = w->b->scope;
     if (name) (void)dlt_build_enter(w->b, name);
     for (int64_t i = 0; i < n && !dlt_build_failed(w->b); i++) {
+        if (is_too_many(w, repeat->at)) break;
         DltYaml *vars = dlt_yaml_map(w->arena, repeat->at);
         dlt_yaml_put(w->arena, vars, "i", repeat->at, number(w, i, repeat->at));
         dlt_yaml_put(w->arena, vars, "n", repeat->at, number(w, n, repeat->at));
@@ -396,6 +407,7 @@ static DltTensor *walk_list(DltWalk *w, const DltYaml *list, const DltScope *sco
         return fail(w, list->at, "blocks are nested more than 32 deep (does a block use itself?)");
     for (int i = 0; i < list->n && !dlt_build_failed(w->b); i++) {
         const DltYaml *item = list->item[i];
+        if (is_too_many(w, item->at)) return dlt_build_poison(w->b);
         const char *here = dlt_arena_printf(w->arena, "%s[%d]", path, i);
         DltYaml *expanded = NULL;
         if (item->kind == DLT_YAML_SCALAR && item->text[0] == '$') {

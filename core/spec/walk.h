@@ -21,7 +21,7 @@ typedef struct DltWalk {
     DltBuild *b;
     DltArena *arena;
     DltErr *err;
-    int depth;
+    int depth, n_item;
     const char **names; /* of every named output, for `from` */
     DltTensor **outputs;
     int n_name, cap_name, cap_row;
