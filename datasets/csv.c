@@ -192,12 +192,16 @@ static DltStatus check_options(const Csv *c, DltErr *err)
     if (o->class_names.n > 0 && o->target_type == DLT_TARGET_VALUES)
         return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(c->o, offsetof(DltCsvOpts, class_names)),
                           "class_names: the target's type is values, so it has no classes");
-    if (dlt_opts_given(c->o, offsetof(DltCsvOpts, missing_value)) &&
-        o->missing != DLT_MISSING_CONSTANT)
-        return dlt_err_at(err, DLT_E_CONFIG,
-                          dlt_opts_mark(c->o, offsetof(DltCsvOpts, missing_value)),
-                          "missing_value: has no effect without `missing: constant`");
     return DLT_OK;
+}
+
+static DltStatus check_csv(const DltOpts *o, DltErr *err)
+{
+    const DltCsvOpts *c = o->v;
+    size_t value = offsetof(DltCsvOpts, missing_value);
+    if (c->missing == DLT_MISSING_CONSTANT || !dlt_opts_given(o, value)) return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, value),
+                      "%s.missing_value: has no effect without `missing: constant`", o->name);
 }
 
 /* Every column that is neither target nor ignored is a feature, in the order of the file. */
@@ -395,6 +399,7 @@ const DltDatasetDef dlt_dataset_csv = {
     .help = "a table with numeric or one-hot features and a class or number to predict",
     .fields = fields,
     .opt_size = sizeof(DltCsvOpts),
+    .check = check_csv,
     .open = open_csv,
     .load = load_csv,
     .read = read_csv,

@@ -35,6 +35,7 @@ struct DltDatasetDef {
     const char *name, *help;
     const DltField *fields; /* row 0 is the main argument: the path */
     size_t opt_size;
+    DltStatus (*check)(const DltOpts *o, DltErr *err); /* cross-field rules only; may be NULL */
     /* Reads headers and what shapes, counts and classes need (labels, a table's text), within
      * milliseconds for binary formats. folder: the config file's. like: the training set when this
      * is val/test (class numbers, columns and shapes follow it and must agree), else NULL. Errors

@@ -32,6 +32,18 @@ static DltYaml *without(DltArena *arena, const DltYaml *map, const char *key)
     return rest;
 }
 
+/* `model: {patch: ...}` laid over a model that is a list keeps the list as model.layers. */
+static void keep_layers(DltArena *arena, DltYaml *base, const DltYaml *over)
+{
+    DltYaml *layers = dlt_yaml_get(base, "model");
+    const DltYaml *model = dlt_yaml_get(over, "model");
+    if (layers == NULL || layers->kind != DLT_YAML_LIST) return;
+    if (model == NULL || dlt_yaml_get(model, "patch") == NULL || model->tag != NULL) return;
+    DltYaml *map = dlt_yaml_map(arena, layers->at);
+    dlt_yaml_put(arena, map, "layers", layers->at, layers);
+    dlt_yaml_put(arena, base, "model", layers->at, map);
+}
+
 /* Replaces *root, read from a file in `folder`, by its merger with the file that it extends. */
 static DltStatus extend(DltArena *arena, const char *folder, int depth, DltYaml **root, DltErr *err)
 {
@@ -52,6 +64,7 @@ static DltStatus extend(DltArena *arena, const char *folder, int depth, DltYaml 
     DltYaml *base;
     const char *path = dlt_path_join(arena, folder, extends->text);
     DLT_TRY(load_file(arena, path, extends->at, depth + 1, &base, err));
+    keep_layers(arena, base, *root);
     *root = dlt_yaml_merge(arena, base, without(arena, *root, "extends"));
     return DLT_OK;
 }
@@ -203,11 +216,15 @@ static DltStatus complete_path(DltArena *arena, DltYaml *root, Override *o, DltE
 }
 
 /* A missing value, or a bare word that is the next key, may become a map: `loss: cross_entropy`
- * takes loss.cross_entropy.label_smoothing=0.1. */
+ * takes loss.cross_entropy.label_smoothing=0.1; a list of layers takes model.patch.head=100. */
 static void make_map(DltArena *arena, DltYaml **slot, const char *path)
 {
-    const DltYaml *scalar = *slot;
+    DltYaml *scalar = *slot;
     size_t n = strcspn(path, ".");
+    if (scalar->kind == DLT_YAML_LIST && strncmp(path, "patch.", 6) == 0) {
+        *slot = dlt_yaml_map(arena, scalar->at);
+        dlt_yaml_put(arena, *slot, "layers", scalar->at, scalar);
+    }
     if (scalar->kind != DLT_YAML_SCALAR || scalar->quoted) return;
     bool is_word = strncmp(scalar->text, path, n) == 0 && scalar->text[n] == '\0';
     if (scalar->text[0] == '\0' || is_word) *slot = dlt_yaml_map(arena, scalar->at);

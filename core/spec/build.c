@@ -1,7 +1,7 @@
 /* A spec as a graph: inputs, data fetch, layers, loss, metrics; and the passes that make it a whole step. */
 #include "spec/read.h"
 
-#include "ops/norm.h"
+#include "base/log.h"
 #include "ops/step.h"
 
 #include <inttypes.h>
@@ -112,39 +112,59 @@ static void add_metrics(const DltSpec *spec, DltModelGraph *m)
     }
 }
 
-/* What predict shows: probabilities where the loss has them inside. */
-static void add_activation(const DltSpec *spec, DltModelGraph *m)
+/* What predict shows: the loss's activation, which is a layer, on the outputs. */
+static void add_activation(const DltSpec *spec, DltModelGraph *m, DltErr *err)
 {
-    const char *name = spec->loss->activation;
-    if (name && strcmp(name, "softmax") == 0) m->out = dlt_softmax(m->build, m->out);
-    if (name && strcmp(name, "sigmoid") == 0)
-        m->out = dlt_unary(m->build, m->out, DLT_FN_SIGMOID, 0);
+    const DltLayerDef *def = spec->loss->activation ? dlt_layer_find(spec->loss->activation) : NULL;
+    DltOpts o = {0};
+    m->graph->output = m->out;
+    if (!def) return;
+    DltStatus status = dlt_schema_read(m->graph->arena, def->fields, def->opt_size, NULL, def->name,
+                                       spec->loss_opts.at, &o, err);
+    DLT_BUG_ON(status != DLT_OK); /* activations need no options */
+    m->out = def->build(m->build, &o, &m->out, 1);
     m->graph->output = m->out;
 }
 
-DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,
-                         DltErr *err)
+static DltModelGraph *new_model(const DltSpec *spec, bool training, DltErr *err)
 {
     DltModelGraph *m = DLT_NEW(spec->arena, DltModelGraph);
     m->graph = dlt_graph_new(spec->arena);
     m->build = DLT_NEW(spec->arena, DltBuild);
     dlt_build_init(m->build, m->graph, err);
-    m->build->training = o->training;
+    m->build->training = training;
     m->build->vocab = spec->data.source[DLT_TRAIN].ds.vocab;
     m->build->seed = spec->seed;
-    add_fetch(spec, o, m);
-    DLT_TRY(dlt_walk_model(spec, m, err));
-    *model = m;
-    if (o->split < 0) {
-        add_activation(spec, m);
-        return m->build->status;
-    }
+    return m;
+}
+
+static DltStatus add_loss(const DltSpec *spec, DltModelGraph *m, DltErr *err)
+{
     DLT_TRY(check_output(spec, m, err));
+    m->build->at = spec->loss_opts.at;
     const char *scope = dlt_build_enter(m->build, "loss");
     m->graph->loss = spec->loss->build(m->build, &spec->loss_opts, m->out, m->y, m->w);
     add_metrics(spec, m);
     dlt_build_leave(m->build, scope);
     return m->build->status;
+}
+
+static DltStatus build(const DltSpec *spec, const DltModelOptions *o, DltYaml *out,
+                       DltModelGraph **model, DltErr *err)
+{
+    DltModelGraph *m = new_model(spec, o->training, err);
+    add_fetch(spec, o, m);
+    DLT_TRY(dlt_walk_model(spec, m, out, err));
+    *model = m;
+    if (o->split >= 0) return add_loss(spec, m, err);
+    add_activation(spec, m, err);
+    return m->build->status;
+}
+
+DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,
+                         DltErr *err)
+{
+    return build(spec, o, NULL, model, err);
 }
 
 static DltDtype compute_type(int precision)
@@ -154,10 +174,22 @@ static DltDtype compute_type(int precision)
                                             : DLT_F32;
 }
 
+static DltStatus check_precision(const DltSpec *spec, DltDtype type, const DltDeviceInfo *info,
+                                 DltErr *err)
+{
+    bool missing = (type == DLT_BF16 && !info->has_bf16) || (type == DLT_F16 && !info->has_f16);
+    if (!missing) return DLT_OK;
+    DltMark at = dlt_opts_mark(&spec->sections->train, offsetof(DltTrainOpts, precision));
+    return dlt_err_at(err, DLT_E_CONFIG, at,
+                      "train.precision: %s is not there on this device (%s); tf32 and f32 are",
+                      dlt_dtype_name(type), info->name);
+}
+
 DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelOptions *o,
                           const DltDeviceInfo *info, DltErr *err)
 {
     DltPrecision precision = {compute_type(spec->train.precision)};
+    DLT_TRY(check_precision(spec, precision.compute, info, err));
     if (o->training) {
         DltTensor **grad = NULL;
         DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));
@@ -170,7 +202,7 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
     return dlt_pass_order(m->graph, err);
 }
 
-/* ---- what a config's model is checked for ---- */
+/* ---- what a config's model is checked for ---------------------------------------------------- */
 
 static DltStatus check_params(const DltSpec *spec, const DltModelGraph *m, DltErr *err)
 {
@@ -183,14 +215,79 @@ static DltStatus check_params(const DltSpec *spec, const DltModelGraph *m, DltEr
     return DLT_OK;
 }
 
-DltStatus dlt_check_model(DltSpec *spec, DltErr *err)
+/* Batches of the training stream are always full, so only micro batches can leave one value. */
+static DltStatus check_batch_norm(const DltSpec *spec, const DltModelGraph *m, DltErr *err)
+{
+    for (int i = 0; i < m->graph->n_node; i++) {
+        const DltNode *n = m->graph->node[i];
+        char shape[DLT_SHAPE_TEXT];
+        if (n->kind != DLT_OP_batch_norm_fwd) continue;
+        const DltShape *x = &n->in[0]->shape;
+        if (dlt_shape_count(x) > x->dim[1]) continue;
+        return dlt_err_at(err, DLT_E_CONFIG, n->at,
+                          "%s: its input %s %s has one value a channel, which has no variance; "
+                          "train.batch must be more than %" PRId64 " at a time",
+                          n->name, n->in[0]->name, dlt_shape_text(x, shape), spec->train.micro);
+    }
+    return DLT_OK;
+}
+
+static DltStatus check_trainable(const DltSpec *spec, const DltModelGraph *m, DltErr *err)
+{
+    const DltGraph *g = m->graph;
+    for (int i = 0; i < g->n_tensor; i++)
+        if (g->tensor[i]->role == DLT_PARAM && g->tensor[i]->trainable) return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, spec->model->at, "model: %s",
+                      m->n_param > 0 ? "every parameter is frozen (train.optimizer.groups)"
+                                     : "it has no parameters; nothing can be trained");
+}
+
+/* A line of advice: convolutions that work on maps of at most 4x4 points see little of an image. */
+static void advise_map_sizes(const DltModelGraph *m)
+{
+    enum { SMALL = 4 };
+    const DltNode *first = NULL;
+    int n_conv = 0, n_small = 0;
+    for (int i = 0; i < m->graph->n_node; i++) {
+        const DltNode *n = m->graph->node[i];
+        if (n->kind != DLT_OP_conv_fwd) continue;
+        const DltShape *x = &n->in[0]->shape;
+        bool small = x->dim[2] <= SMALL && x->dim[3] <= SMALL;
+        n_conv++;
+        n_small += small;
+        if (small && !first) first = n;
+    }
+    if (!first || 2 * n_small <= n_conv) return;
+    dlt_log("note: %d of %d convolutions work on maps of 4x4 points or less, the first being %s; "
+            "smaller strides in front keep more of the image",
+            n_small, n_conv, first->name);
+}
+
+/* Options and names only: everything built on a poisoned input is poison. */
+static DltStatus check_words(const DltSpec *spec, DltErr *err)
+{
+    DltModelGraph *m = new_model(spec, true, err);
+    m->build->status = DLT_E_CONFIG;
+    m->x = dlt_build_poison(m->build);
+    int before = err->n + err->n_dropped;
+    (void)!dlt_walk_model(spec, m, NULL, err);
+    return err->n + err->n_dropped > before ? DLT_E_CONFIG : DLT_OK;
+}
+
+DltStatus dlt_check_model(DltSpec *spec, bool ready, DltErr *err)
 {
     DltModelGraph *m = NULL;
     DltModelOptions o = {.training = true,
                          .split = DLT_TRAIN,
                          .batch = spec->train.micro,
                          .resident = spec->data.resident};
-    DLT_TRY(dlt_spec_build(spec, &o, &m, err));
+    if (!ready) return check_words(spec, err);
+    spec->sections->model = dlt_yaml_list(spec->arena, DLT_NO_MARK);
+    DLT_TRY(build(spec, &o, spec->sections->model, &m, err));
     DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));
-    return check_params(spec, m, err);
+    DLT_TRY(check_trainable(spec, m, err));
+    DLT_TRY(check_batch_norm(spec, m, err));
+    DLT_TRY(check_params(spec, m, err));
+    advise_map_sizes(m);
+    return DLT_OK;
 }

@@ -107,9 +107,10 @@ static DltStatus read_format(DltReader *r, int split, const DltYaml *item, const
     DLT_TRY(dlt_pick(item, &rule, &pick, r->err));
     s->def = dlt_dataset_find(pick.kind);
     DltYaml *options = format_options(r, item, &pick, s->def->fields);
-    return dlt_schema_read(r->arena, s->def->fields, s->def->opt_size, options,
-                           dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at, &s->opts,
-                           r->err);
+    DLT_TRY(dlt_schema_read(r->arena, s->def->fields, s->def->opt_size, options,
+                            dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at, &s->opts,
+                            r->err));
+    return s->def->check ? s->def->check(&s->opts, r->err) : DLT_OK;
 }
 
 static DltStatus read_source(DltReader *r, int split, const DltYaml *tree)
@@ -211,9 +212,8 @@ DltStatus dlt_read_data(DltReader *r, const DltYaml *tree)
 {
     DltDataSpec *d = &r->spec->data;
     DltOpts *opts = &r->spec->sections->data;
-    if (!tree) return DLT_E_CONFIG; /* reported by the root table */
-    DltStatus status = dlt_schema_read(r->arena, dlt_data_fields, sizeof(DltDataOpts), tree, "data",
-                                       tree->at, opts, r->err);
+    DltStatus status =
+        dlt_read_fields(r, dlt_data_fields, sizeof(DltDataOpts), tree, "data", tree->at, opts);
     const DltDataOpts *o = opts->v;
     if (!o) return status;
     const DltYaml *const source[DLT_N_SPLIT] = {o->train, o->val, o->test};

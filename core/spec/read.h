@@ -77,6 +77,7 @@ typedef struct DltSections {
     DltOpts augment[DLT_N_AUGMENT]; /* as DltAugmentDef rows; fields NULL: not wanted */
     DltOpts *group;                 /* [train.update.n_group] */
     const DltYaml *source[DLT_N_SPLIT];
+    DltYaml *model;     /* every layer with its defaults; blocks and repeats carried out */
     bool counted_early; /* sample counts are estimates until the data is loaded */
 } DltSections;
 
@@ -177,8 +178,10 @@ DltStatus dlt_metric_of(const DltSpec *spec, DltMark at, const char *path, const
 
 /* Spans -> updates, schedule lengths, and what can be said about them before the start. */
 DltStatus dlt_spec_count(DltSpec *spec, DltErr *err) DLT_CHECKED;
-/* Builds the model once to find its errors and checks it against data, loss and expectations. */
-DltStatus dlt_check_model(DltSpec *spec, DltErr *err) DLT_CHECKED;
+/* Builds the model once to find its errors, checks it against data, loss and expectations, and
+ * writes sections->model. Without `ready` (data sets open, sections right) only the words of the
+ * model are checked. */
+DltStatus dlt_check_model(DltSpec *spec, bool ready, DltErr *err) DLT_CHECKED;
 /* The resolved config: every default written out; loads again as itself. */
 DltYaml *dlt_spec_resolve(const DltSpec *spec);
 /* The options that may be written out: those given, and each default that `check` (may be NULL)
@@ -189,10 +192,15 @@ DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
 /* The names $name and ${data.classes} can see: vars, and data.* once the data sets are open. */
 DltScope dlt_spec_scope(const DltSpec *spec);
 
-/* The model interpreter (model.c): adds the layers of spec->model to m->build, from m->x to m->out, and
- * fills m's layer table. */
-DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltErr *err) DLT_CHECKED;
-/* The model list with every layer's defaults written out; blocks and references stay as written. */
-DltYaml *dlt_resolve_layers(const DltSpec *spec, DltYaml *list);
+/* `model:` as one list, changes of model.patch applied. */
+DltStatus dlt_read_model(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+/* Every name that an item of a model may have: layers, residual, sequential, blocks. */
+const char *const *dlt_model_kinds(const DltSpec *spec);
+/* The model interpreter (model.c): adds the layers of spec->model to m->build, from m->x to m->out,
+ * and fills m's layer table. `out` (may be NULL) is a list that receives the layers with every
+ * default written out, without blocks and repeats. A build that is poisoned before only checks. */
+DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltYaml *out,
+                         DltErr *err) DLT_CHECKED;
+extern const DltField dlt_block_fields[], dlt_residual_fields[], dlt_model_fields[];
 
 #endif

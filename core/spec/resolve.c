@@ -1,11 +1,13 @@
-/* The resolved config: what the user wrote with every default written out; read again, it gives itself. Blocks
- * and references stay as written, and layers get the defaults of their table. */
+/* The resolved config: what the run is, with every default written out and nothing left to look up.
+ * Blocks, repeats, variables and changes of named layers are carried out, so it has no `vars` and
+ * no `blocks`. Read again, it gives itself. */
 #include "spec/read.h"
+
+#include <inttypes.h>
 
 typedef struct Out {
     const DltSpec *spec;
     DltArena *arena;
-    DltYaml *root;
 } Out;
 
 static void put(Out *o, DltYaml *map, const char *key, DltYaml *value)
@@ -13,23 +15,52 @@ static void put(Out *o, DltYaml *map, const char *key, DltYaml *value)
     if (value) dlt_yaml_put(o->arena, map, key, DLT_NO_MARK, value);
 }
 
+/* True when the table and its check accept these options as written ones. */
+static bool accepted(DltArena *arena, const DltOpts *o, size_t size, const DltYaml *map,
+                     DltStatus (*check)(const DltOpts *, DltErr *))
+{
+    static const DltMark somewhere = {.file = "resolved", .line = 1, .col = 1};
+    DltErr *err = DLT_NEW(arena, DltErr);
+    DltYaml *written = dlt_yaml_map(arena, DLT_NO_MARK);
+    DltOpts again = {0};
+    dlt_err_init(err);
+    for (int i = 0; i < map->n; i++) {
+        DltYaml *value = dlt_yaml_copy(arena, map->item[i]);
+        value->at = somewhere; /* the mark of a default would say that nobody wrote it */
+        dlt_yaml_put(arena, written, map->key[i], somewhere, value);
+    }
+    return dlt_schema_read(arena, o->fields, size, written, o->name, somewhere, &again, err) ==
+               DLT_OK &&
+           check(&again, err) == DLT_OK;
+}
+
+static bool is_given(const DltOpts *o, const char *key)
+{
+    for (const DltField *f = o->fields; f->key; f++)
+        if (strcmp(f->key, key) == 0) return dlt_opts_given(o, f->offset);
+    return false;
+}
+
 DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
                            DltStatus (*check)(const DltOpts *, DltErr *))
 {
-    DltYaml *map = dlt_schema_resolved(arena, o), *given = dlt_yaml_map(arena, DLT_NO_MARK);
-    if (!check) return map;
-    DltErr *err = DLT_NEW(arena, DltErr);
-    DltOpts again = {0};
-    dlt_err_init(err);
-    if (dlt_schema_read(arena, o->fields, size, map, o->name, o->at, &again, err) == DLT_OK &&
-        check(&again, err) == DLT_OK)
-        return map;
-    for (int i = 0; i < map->n;
-         i++) /* a default that has no effect beside the others is not written */
-        for (const DltField *f = o->fields; f->key; f++)
-            if (strcmp(f->key, map->key[i]) == 0 && dlt_opts_given(o, f->offset))
-                dlt_yaml_put(arena, given, map->key[i], map->key_at[i], map->item[i]);
-    return given;
+    DltYaml *map = dlt_schema_resolved(arena, o);
+    if (!check || accepted(arena, o, size, map, check)) return map;
+    DltYaml *given = dlt_yaml_map(arena, DLT_NO_MARK);
+    for (int i = 0; i < map->n; i++)
+        if (is_given(o, map->key[i]))
+            dlt_yaml_put(arena, given, map->key[i], DLT_NO_MARK, map->item[i]);
+    for (int i = 0; i < map->n; i++) {
+        if (is_given(o, map->key[i])) continue;
+        DltYaml *more = dlt_yaml_copy(arena, given);
+        dlt_yaml_put(arena, more, map->key[i], DLT_NO_MARK, map->item[i]);
+        if (accepted(arena, o, size, more, check)) given = more;
+    }
+    DltYaml *sorted = dlt_yaml_map(arena, DLT_NO_MARK); /* as the table lists them */
+    for (int i = 0; i < map->n; i++)
+        if (dlt_yaml_get(given, map->key[i]))
+            dlt_yaml_put(arena, sorted, map->key[i], DLT_NO_MARK, map->item[i]);
+    return sorted;
 }
 
 static DltYaml *opts(Out *o, const DltOpts *v, size_t size,
@@ -38,82 +69,17 @@ static DltYaml *opts(Out *o, const DltOpts *v, size_t size,
     return v->v ? dlt_resolved_opts(o->arena, v, size, check) : NULL;
 }
 
+static DltYaml *word(Out *o, const char *text)
+{
+    return dlt_yaml_scalar(o->arena, text, DLT_NO_MARK);
+}
+
 /* {kind: {options}} */
 static DltYaml *kind(Out *o, const char *name, DltYaml *options)
 {
     DltYaml *map = dlt_yaml_map(o->arena, DLT_NO_MARK);
     put(o, map, name, options ? options : dlt_yaml_map(o->arena, DLT_NO_MARK));
     return map;
-}
-
-/* ---- layers ---- */
-
-static bool is_default(const DltYaml *map, const DltField *f)
-{
-    return f->def && !dlt_yaml_get(map, f->key);
-}
-
-/* Options of a layer as written, with the table's defaults behind them. Where the layer's check refuses a default
- * beside what is written, none is added. */
-static DltYaml *with_defaults(DltArena *arena, const DltLayerDef *def, const DltYaml *value)
-{
-    DltYaml *map = dlt_yaml_map(arena, DLT_NO_MARK);
-    if (value && value->kind == DLT_YAML_MAP)
-        map = dlt_yaml_copy(arena, value);
-    else if (value && def->fields)
-        dlt_yaml_put(arena, map, def->fields[0].key, DLT_NO_MARK, dlt_yaml_copy(arena, value));
-    if (def->check) return map;
-    for (const DltField *f = def->fields; f && f->key; f++)
-        if (is_default(map, f))
-            dlt_yaml_put(arena, map, f->key, DLT_NO_MARK,
-                         dlt_yaml_scalar(arena, f->def, DLT_NO_MARK));
-    return map;
-}
-
-static DltYaml *layers(DltArena *arena, const DltYaml *list);
-
-static DltYaml *layer(DltArena *arena, const DltYaml *item)
-{
-    const char *word = item->kind == DLT_YAML_SCALAR ? item->text : NULL;
-    if (item->kind == DLT_YAML_LIST) return layers(arena, item);
-    if (word) {
-        const DltLayerDef *def = dlt_layer_find(word);
-        if (!def || !def->fields) return dlt_yaml_copy(arena, item);
-        DltYaml *map = dlt_yaml_map(arena, DLT_NO_MARK);
-        dlt_yaml_put(arena, map, word, DLT_NO_MARK, with_defaults(arena, def, NULL));
-        return map;
-    }
-    DltYaml *map = dlt_yaml_copy(arena, item);
-    for (int i = 0; i < map->n; i++) {
-        const DltLayerDef *def = dlt_layer_find(map->key[i]);
-        DltYaml *v = map->item[i];
-        bool inputs = def && (def->max_in > 1) && v->kind == DLT_YAML_LIST;
-        if (def && def->fields && !inputs) map->item[i] = with_defaults(arena, def, v);
-        if (strcmp(map->key[i], "residual") != 0) continue;
-        if (v->kind == DLT_YAML_LIST) map->item[i] = layers(arena, v);
-        DltYaml *body = v->kind == DLT_YAML_MAP ? dlt_yaml_get(v, "body") : NULL;
-        if (body) dlt_yaml_put(arena, v, "body", DLT_NO_MARK, layers(arena, body));
-    }
-    return map;
-}
-
-static DltYaml *layers(DltArena *arena, const DltYaml *list)
-{
-    if (list->kind != DLT_YAML_LIST) return dlt_yaml_copy(arena, list);
-    DltYaml *out = dlt_yaml_list(arena, DLT_NO_MARK);
-    for (int i = 0; i < list->n; i++)
-        dlt_yaml_append(arena, out, layer(arena, list->item[i]));
-    return out;
-}
-
-static DltYaml *blocks(DltArena *arena, const DltYaml *tree)
-{
-    DltYaml *out = dlt_yaml_copy(arena, tree);
-    for (int i = 0; i < out->n; i++) {
-        DltYaml *list = dlt_yaml_get(out->item[i], "layers");
-        if (list) dlt_yaml_put(arena, out->item[i], "layers", DLT_NO_MARK, layers(arena, list));
-    }
-    return out;
 }
 
 /* ---- sections ---- */
@@ -129,9 +95,13 @@ static DltYaml *data(Out *o)
             put(o, map, dlt_split_name[i], dlt_yaml_copy(o->arena, s->source[i]));
         else
             put(o, map, dlt_split_name[i],
-                kind(o, source->def->name, opts(o, &source->opts, source->def->opt_size, NULL)));
+                kind(o, source->def->name,
+                     opts(o, &source->opts, source->def->opt_size, source->def->check)));
     }
-    if (s->mean_std.v) put(o, map, "normalize", opts(o, &s->mean_std, sizeof(DltMeanStd), NULL));
+    bool measured = o->spec->data.normalize == DLT_NORM_FROM_TRAIN;
+    put(o, map, "normalize",
+        s->mean_std.v ? opts(o, &s->mean_std, sizeof(DltMeanStd), NULL)
+                      : word(o, measured ? "from train" : "none"));
     DltYaml *list = dlt_yaml_list(o->arena, DLT_NO_MARK);
     for (int i = 0; i < DLT_N_AUGMENT; i++)
         if (s->augment[i].v)
@@ -161,7 +131,9 @@ static DltYaml *train(Out *o)
     struct DltSections *s = o->spec->sections;
     const DltTrainSpec *t = &o->spec->train;
     DltYaml *map = opts(o, &s->train, sizeof(DltTrainOpts), NULL);
-    put(o, map, "batch", opts(o, &s->batch, sizeof(DltBatchOpts), NULL));
+    DltYaml *batch = opts(o, &s->batch, sizeof(DltBatchOpts), NULL);
+    put(o, batch, "micro", word(o, dlt_arena_printf(o->arena, "%" PRId64, t->micro)));
+    put(o, map, "batch", batch);
     put(o, map, "optimizer", optimizer(o));
     put(o, map, "clip", opts(o, &s->clip, sizeof(DltClipOpts), NULL));
     put(o, map, "stop_early", opts(o, &s->stop, sizeof(DltStopOpts), NULL));
@@ -185,6 +157,33 @@ static DltYaml *eval(Out *o)
     bool every = o->spec->eval_split == DLT_VAL || dlt_opts_given(v, offsetof(DltEvalOpts, every));
     for (int i = 0; i < all->n; i++)
         if (every || strcmp(all->key[i], "every") != 0) put(o, map, all->key[i], all->item[i]);
+    DltYaml *metrics = dlt_yaml_list(o->arena, DLT_NO_MARK);
+    for (int i = 0; i < o->spec->n_metric; i++)
+        dlt_yaml_append(o->arena, metrics, word(o, o->spec->metric[i]->name));
+    put(o, map, "metrics", metrics);
+    return map;
+}
+
+/* {key: text} of what the run must reach. */
+static DltYaml *expect(Out *o)
+{
+    DltYaml *map = dlt_yaml_map(o->arena, DLT_NO_MARK);
+    for (int i = 0; i < o->spec->n_expect; i++)
+        put(o, map, o->spec->expect[i].key, word(o, o->spec->expect[i].text));
+    return map->n > 0 ? map : NULL;
+}
+
+static DltYaml *checkpoint(Out *o)
+{
+    const struct DltSections *s = o->spec->sections;
+    const DltKeep *k = &o->spec->keep;
+    DltYaml *map = opts(o, &s->checkpoint, sizeof(DltCheckpointOpts), NULL),
+            *keep = opts(o, &s->keep, sizeof(DltKeepOpts), NULL);
+    const char *best = k->best_metric ? dlt_arena_printf(o->arena, "1 by %s %s", k->best_metric,
+                                                         k->best_max ? "max" : "min")
+                                      : "none";
+    put(o, keep, "best", word(o, best));
+    put(o, map, "keep", keep);
     return map;
 }
 
@@ -193,19 +192,21 @@ DltYaml *dlt_spec_resolve(const DltSpec *spec)
     struct DltSections *s = spec->sections;
     Out o = {.spec = spec, .arena = spec->arena};
     const DltRoot *root = s->root.v;
-    DltYaml *map = opts(&o, &s->root, sizeof(DltRoot), NULL);
-    put(&o, map, "name", dlt_yaml_scalar(o.arena, spec->name, DLT_NO_MARK));
-    if (root->blocks) put(&o, map, "blocks", blocks(o.arena, root->blocks));
+    DltYaml *map = dlt_yaml_map(o.arena, DLT_NO_MARK);
+    put(&o, map, "dltrain", word(&o, "1"));
+    put(&o, map, "name", word(&o, spec->name));
+    put(&o, map, "seed", word(&o, dlt_arena_printf(o.arena, "%" PRIu64, spec->seed)));
+    put(&o, map, "device", word(&o, spec->device));
     put(&o, map, "data", data(&o));
-    put(&o, map, "model", layers(o.arena, spec->model));
+    put(&o, map, "model", s->model);
     put(&o, map, "loss",
         kind(&o, spec->loss->name,
              opts(&o, &spec->loss_opts, spec->loss->opt_size, spec->loss->check)));
     put(&o, map, "train", train(&o));
     put(&o, map, "eval", eval(&o));
-    DltYaml *checkpoint = opts(&o, &s->checkpoint, sizeof(DltCheckpointOpts), NULL);
-    if (checkpoint) put(&o, checkpoint, "keep", opts(&o, &s->keep, sizeof(DltKeepOpts), NULL));
-    put(&o, map, "checkpoint", checkpoint);
+    put(&o, map, "checkpoint", checkpoint(&o));
     put(&o, map, "log", opts(&o, &s->log, sizeof(DltLogOpts), NULL));
+    put(&o, map, "passes", (DltYaml *)root->passes);
+    put(&o, map, "expect", expect(&o));
     return map;
 }

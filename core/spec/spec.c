@@ -41,6 +41,9 @@ const DltField dlt_root_fields[] = {
 
 const DltSection dlt_sections[] = {
     {"config", "the whole file", dlt_root_fields},
+    {"model", "the list of layers, and changes of it", dlt_model_fields},
+    {"model.residual", "y = body(x) + x", dlt_residual_fields},
+    {"blocks.NAME", "a template of layers", dlt_block_fields},
     {"data", "where the samples come from", dlt_data_fields},
     {"data.normalize", "means and deviations given by hand", dlt_mean_std_fields},
     {"train", "how the weights are found", dlt_train_fields},
@@ -56,11 +59,13 @@ const DltSection dlt_sections[] = {
     {NULL, NULL, NULL},
 };
 
-/* ${data.classes} and the like, once the data sets are open. */
+/* ${data.classes} and the like. While the data sets are not open every figure is 1, so that the rest
+ * of the config can be checked all the same. */
 static const char *lookup(void *ctx, DltArena *arena, const char *dotted)
 {
     const DltSpec *spec = ctx;
     const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
+    bool open = spec->data.source[DLT_TRAIN].split.ds != NULL;
     const struct {
         const char *name;
         int64_t value;
@@ -69,9 +74,11 @@ static const char *lookup(void *ctx, DltArena *arena, const char *dotted)
                  {"data.samples", spec->data.source[DLT_TRAIN].split.n},
                  {"data.features", ds->x_shape.rank == 1 ? ds->x_shape.dim[0] : 0},
                  {"data.channels", ds->x_shape.rank == 3 ? ds->x_shape.dim[0] : 0}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i].name, dotted) == 0 && known[i].value > 0)
-            return dlt_arena_printf(arena, "%lld", (long long)known[i].value);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(known[i].name, dotted) != 0) continue;
+        if (!open) return "1";
+        if (known[i].value > 0) return dlt_arena_printf(arena, "%lld", (long long)known[i].value);
+    }
     return NULL;
 }
 
@@ -118,32 +125,62 @@ static DltStatus read_passes(DltReader *r, const DltYaml *passes)
     return DLT_OK;
 }
 
+/* The root with its scalars expanded; sections are expanded by their own readers, and vars, blocks
+ * and model item by item. */
+static DltStatus expand_root(DltReader *r, DltYaml **out)
+{
+    const DltYaml *tree = r->spec->tree;
+    DltStatus status = DLT_OK;
+    *out = dlt_yaml_map(r->arena, tree->at);
+    for (int i = 0; i < tree->n; i++) {
+        DltYaml *value = tree->item[i];
+        bool own = value->kind == DLT_YAML_SCALAR && strncmp(tree->key[i], "x-", 2) != 0;
+        if (own) status = dlt_first(status, dlt_expand(r->arena, &r->scope, value, &value, r->err));
+        if (value) dlt_yaml_put(r->arena, *out, tree->key[i], tree->key_at[i], value);
+    }
+    return status;
+}
+
+static DltStatus check_device(const DltSpec *spec, DltErr *err)
+{
+    static const char *const known[] = {"auto", "cpu", "cuda", NULL};
+    int64_t index;
+    for (int i = 0; known[i]; i++)
+        if (strcmp(spec->device, known[i]) == 0) return DLT_OK;
+    if (strncmp(spec->device, "cuda:", 5) == 0 && dlt_parse_int(spec->device + 5, &index) &&
+        index >= 0 && index < 1024)
+        return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, spec->device_at,
+                      "device: '%s' is unknown; known: auto, cpu, cuda, cuda:N", spec->device);
+}
+
 static DltStatus read_root(DltReader *r)
 {
     DltSpec *spec = r->spec;
     DltOpts *o = &spec->sections->root;
-    DltStatus status = dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), spec->tree, "",
-                                       spec->tree->at, o, r->err);
+    DltYaml *tree = NULL;
+    if (r->scope.vars && r->scope.vars->kind != DLT_YAML_MAP)
+        return dlt_err_at(r->err, DLT_E_CONFIG, r->scope.vars->at,
+                          "vars: needs a map of names and values");
+    DltStatus status = expand_root(r, &tree);
+    status = dlt_first(status, dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), tree, "",
+                                               spec->tree->at, o, r->err));
     const DltRoot *root = o->v;
-    if (!root) return status;
     spec->name = root->name ? root->name : name_of(r->arena, spec->path);
     spec->seed = (uint64_t)root->seed;
-    spec->model = root->model;
     spec->device = root->device ? root->device : "auto";
     spec->device_at = dlt_opts_mark(o, offsetof(DltRoot, device));
     if (spec->name[0] == '\0' || strchr(spec->name, '/') || spec->name[0] == '.')
         status = dlt_err_at(r->err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltRoot, name)),
                             "name: '%s' cannot name a folder", spec->name);
-    return status;
+    return dlt_first(status, check_device(spec, r->err));
 }
 
 /* Every section is read even after an error in another, so that all reports come at once. */
 static DltStatus read_sections(DltReader *r)
 {
-    DltStatus status = read_root(r);
     const DltRoot *root = r->spec->sections->root.v;
-    if (!root) return status;
-    status = dlt_first(status, dlt_read_data(r, root->data));
+    DltStatus status = DLT_OK;
     if (root->loss) status = dlt_first(status, dlt_read_loss(r, root->loss));
     if (root->train) status = dlt_first(status, dlt_read_train(r, root->train));
     status = dlt_first(status, dlt_read_eval(r, root->eval));
@@ -153,20 +190,58 @@ static DltStatus read_sections(DltReader *r)
     return dlt_first(status, read_passes(r, root->passes));
 }
 
+static DltStatus check_model(DltReader *r, bool ready)
+{
+    const DltRoot *root = r->spec->sections->root.v;
+    if (!root->model) return DLT_E_CONFIG; /* reported as missing */
+    DLT_TRY(dlt_read_model(r, root->model));
+    return dlt_check_model(r->spec, ready, r->err);
+}
+
+static void append_reports(DltErr *to, const DltErr *from)
+{
+    for (int i = 0; i < from->n; i++) {
+        const DltReport *report = &from->report[i];
+        if (report->note)
+            dlt_err_note(to, report->at, "%s", report->text);
+        else
+            (void)dlt_err_at(to, report->status, report->at, "%s", report->text);
+    }
+}
+
+/* The data sets are opened before the other sections, which may ask for data.classes. What was wrong
+ * with them is told last, for an unknown key is worth more than a missing file behind it. */
+static DltStatus read_all(DltReader *r, DltErr *data_err)
+{
+    DltSpec *spec = r->spec;
+    DltErr *err = r->err;
+    DltStatus status = read_root(r);
+    const DltRoot *root = spec->sections->root.v;
+    if (!root) return status;
+    DltStatus data = root->data ? dlt_read_data(r, root->data) : DLT_E_CONFIG;
+    status = dlt_first(status, data);
+    if (data == DLT_OK) {
+        r->err = data_err;
+        data = dlt_open_data(r);
+        r->err = err;
+    }
+    status = dlt_first(status, read_sections(r));
+    if (data == DLT_OK) status = dlt_first(status, dlt_check_data(spec, err));
+    bool ready = data == DLT_OK && status == DLT_OK;
+    if (ready) status = dlt_spec_count(spec, err);
+    status = dlt_first(status, check_model(r, ready));
+    append_reports(err, data_err);
+    return dlt_first(status, data);
+}
+
 static DltStatus read_tree(DltSpec *spec, DltErr *err)
 {
     DltReader r = {.arena = spec->arena, .spec = spec, .err = err};
-    if (spec->tree->kind != DLT_YAML_MAP)
-        return dlt_err_at(err, DLT_E_CONFIG, spec->tree->at,
-                          "a config is a map of sections: data, model, loss, train; `dltrain init "
-                          "mlp` prints one");
+    DltErr *data_err = DLT_NEW(spec->arena, DltErr);
+    dlt_err_init(data_err);
     dlt_names_prefer(spec->names, spec->tree);
     r.scope = dlt_spec_scope(spec);
-    DLT_TRY(read_sections(&r));
-    DLT_TRY(dlt_open_data(&r));
-    DLT_TRY(dlt_check_data(spec, err));
-    DltStatus status = dlt_spec_count(spec, err);
-    DLT_TRY(dlt_first(status, dlt_check_model(spec, err)));
+    DLT_TRY(read_all(&r, data_err));
     spec->resolved = dlt_spec_resolve(spec);
     return DLT_OK;
 }
@@ -186,7 +261,15 @@ static DltSpec *new_spec(DltArena *arena, const char *path, const char *folder, 
     return spec;
 }
 
-enum { MAX_CONFIG_BYTES = 1 << 20 };
+/* A checkpoint must do without the files that this one extends. */
+static DltStatus text_of_run(DltSpec *s, const char *bytes, int64_t n, DltErr *err)
+{
+    DltYaml *as_written = NULL;
+    DLT_TRY(dlt_yaml_parse(s->arena, s->path, bytes, n, &as_written, err));
+    bool extends = dlt_yaml_get(as_written, "extends") != NULL;
+    s->text = extends ? dlt_yaml_write(s->arena, s->tree) : bytes;
+    return DLT_OK;
+}
 
 DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
                         const char *const *override, DltSpec **spec, DltErr *err)
@@ -194,11 +277,10 @@ DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
     DltSpec *s = new_spec(arena, path, dlt_path_folder(arena, dlt_path_absolute(arena, path)),
                           n_override, override);
     DLT_TRY(dlt_config_load(arena, path, n_override, override, &s->tree, err));
-    char *text = NULL;
+    char *bytes = NULL;
     int64_t n = 0;
-    DLT_TRY(
-        dlt_file_read(arena, path, MAX_CONFIG_BYTES, DLT_E_CONFIG, DLT_NO_MARK, &text, &n, err));
-    s->text = text;
+    DLT_TRY(dlt_file_read(arena, path, DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK, &bytes, &n, err));
+    DLT_TRY(text_of_run(s, bytes, n, err));
     *spec = s;
     return read_tree(s, err);
 }

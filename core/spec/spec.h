@@ -94,13 +94,15 @@ typedef struct DltSpec {
     DltArena *arena;
     DltYaml *tree; /* merged and overridden, not expanded */
     DltYaml *resolved;
-    const char *path, *folder, *text; /* config file as written */
+    const char *path, *folder;
+    const char
+        *text; /* the config file as written; merged and overridden when it extends another */
     int n_override;
     const char *const *override;
     const char *name;
     uint64_t seed;
     DltDataSpec data;
-    const DltYaml *model; /* expanded lazily by dlt_spec_build */
+    const DltYaml *model; /* list of layers, patched; expanded lazily by dlt_spec_build */
     const DltLossDef *loss;
     DltOpts loss_opts;
     DltTrainSpec train;
