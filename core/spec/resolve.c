@@ -41,6 +41,17 @@ static bool is_given(const DltOpts *o, const char *key)
     return false;
 }
 
+/* The same pairs, ordered as the table lists them. */
+static DltYaml *in_order(DltArena *arena, const DltField *fields, const DltYaml *map)
+{
+    DltYaml *sorted = dlt_yaml_map(arena, DLT_NO_MARK);
+    for (const DltField *f = fields; f->key; f++) {
+        DltYaml *value = dlt_yaml_get(map, f->key);
+        if (value) dlt_yaml_put(arena, sorted, f->key, DLT_NO_MARK, value);
+    }
+    return sorted;
+}
+
 DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
                            DltStatus (*check)(const DltOpts *, DltErr *))
 {
@@ -56,11 +67,7 @@ DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
         dlt_yaml_put(arena, more, map->key[i], DLT_NO_MARK, map->item[i]);
         if (accepted(arena, o, size, more, check)) given = more;
     }
-    DltYaml *sorted = dlt_yaml_map(arena, DLT_NO_MARK); /* as the table lists them */
-    for (int i = 0; i < map->n; i++)
-        if (dlt_yaml_get(given, map->key[i]))
-            dlt_yaml_put(arena, sorted, map->key[i], DLT_NO_MARK, map->item[i]);
-    return sorted;
+    return in_order(arena, o->fields, given);
 }
 
 static DltYaml *opts(Out *o, const DltOpts *v, size_t size,
@@ -109,7 +116,7 @@ static DltYaml *data(Out *o)
                             kind(o, dlt_augments[i].name,
                                  opts(o, &s->augment[i], dlt_augments[i].opt_size, NULL)));
     if (list->n > 0) put(o, map, "augment", list);
-    return map;
+    return in_order(o->arena, dlt_data_fields, map);
 }
 
 static DltYaml *optimizer(Out *o)
@@ -145,7 +152,7 @@ static DltYaml *train(Out *o)
             kind(o, t->piece[i].def->name,
                  opts(o, &t->piece[i].opts, t->piece[i].def->opt_size, t->piece[i].def->check)));
     if (list->n > 0) put(o, map, "schedule", list);
-    return map;
+    return in_order(o->arena, dlt_train_fields, map);
 }
 
 /* Without val, writing the default interval would ask for something to measure. */
@@ -161,7 +168,7 @@ static DltYaml *eval(Out *o)
     for (int i = 0; i < o->spec->n_metric; i++)
         dlt_yaml_append(o->arena, metrics, word(o, o->spec->metric[i]->name));
     put(o, map, "metrics", metrics);
-    return map;
+    return in_order(o->arena, dlt_eval_fields, map);
 }
 
 /* {key: text} of what the run must reach. */
@@ -183,7 +190,7 @@ static DltYaml *checkpoint(Out *o)
                                                          k->best_max ? "max" : "min")
                                       : "none";
     put(o, keep, "best", word(o, best));
-    put(o, map, "keep", keep);
+    put(o, map, "keep", in_order(o->arena, dlt_keep_fields, keep));
     return map;
 }
 

@@ -80,7 +80,9 @@ static inline DltStatus help_open_like(Help *h, const char *format, const char *
                                        const DltDataset *like, DltDataset *ds)
 {
     const DltDatasetDef *def = dlt_dataset_find(format);
-    DltStatus status = def->open(h->arena, help_opts(h, format, yaml), ".", like, ds, &h->err);
+    const DltOpts *o = help_opts(h, format, yaml);
+    if (def->check != NULL) DLT_TRY(def->check(o, &h->err));
+    DltStatus status = def->open(h->arena, o, ".", like, ds, &h->err);
     if (status == DLT_OK && def->load != NULL) status = def->load(h->arena, ds, &h->err);
     return status;
 }
