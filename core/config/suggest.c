@@ -81,7 +81,7 @@ int dlt_edit_distance(const char *a, const char *b)
 {
     size_t n_a = strlen(a), n_b = strlen(b);
     if (n_a >= MAX_WORD || n_b >= MAX_WORD) return strcmp(a, b) == 0 ? 0 : NOT_NEAR;
-    int row[3][MAX_WORD];
+    int row[3][MAX_WORD] = {{0}};
     int *before = row[0], *last = row[1], *now = row[2];
     for (size_t j = 0; j <= n_b; j++)
         last[j] = (int)j;
