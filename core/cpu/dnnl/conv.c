@@ -2,17 +2,6 @@
  * flat output. A shape for which the library has only reference code is refused. */
 #include "cpu/dnnl/fast.h"
 
-#define GRAIN 16384
-
-typedef struct State {
-    DltDnnl *d;
-} State;
-
-static bool is_bwd(const DltNode *n)
-{
-    return n->kind == DLT_OP_conv_bwd_data;
-}
-
 static DltDnnlConv describe(const DltNode *n)
 {
     const DltConv *a = n->attr;
@@ -25,7 +14,7 @@ static DltDnnlConv describe(const DltNode *n)
                           a,
                           n->in[2] != NULL,
                           a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre};
-    } else if (is_bwd(n)) {
+    } else if (n->kind == DLT_OP_conv_bwd_data) {
         c = (DltDnnlConv){DLT_DNNL_BWD_DATA, n->out[0], n->in[1], n->in[0], a, false, false};
     } else {
         c = (DltDnnlConv){DLT_DNNL_BWD_FILTER, n->in[0], n->out[0], n->in[1], a, false, false};
@@ -50,53 +39,38 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 {
     (void)dev;
     DltWhy why = {""};
-    State *s = DLT_NEW(p->arena, State);
     DltDnnlConv c = describe(n);
-    s->d = dlt_dnnl_conv(p->arena, &c, &p->work_bytes, &why);
-    p->state = s;
-    return s->d ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "%s: %s", n->name, why.text);
-}
-
-static void act_task(void *ctx, int64_t begin, int64_t end)
-{
-    dlt_fast_act(ctx, begin, end);
-}
-
-static void act_grad_task(void *ctx, int64_t begin, int64_t end)
-{
-    dlt_fast_act_grad(ctx, begin, end);
+    p->state = dlt_dnnl_conv(p->arena, &c, &p->work_bytes, &why);
+    return p->state ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "%s: %s", n->name, why.text);
 }
 
 static DltStatus fwd(const DltCall *c, DltErr *err)
 {
     const DltConv *a = c->node->attr;
-    const State *s = c->state;
     void *arg[4] = {c->in[0], c->in[1], c->in[2], a->ep.save_pre ? c->out[1] : c->out[0]};
-    DLT_TRY(dlt_dnnl_run(s->d, arg, c->work, err));
+    DLT_TRY(dlt_dnnl_run(c->state, arg, c->work, err));
     bool fused = a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre;
     DltFlat f = {.fn = a->ep.act, .x = arg[3], .y = c->out[0]};
     if (a->ep.act.fn && !fused)
-        dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_task, &f);
+        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
     return DLT_OK;
 }
 
 static DltStatus bwd_data(const DltCall *c, DltErr *err)
 {
     const DltConv *a = c->node->attr;
-    const State *s = c->state;
     void *arg[4] = {c->in[0], c->in[1], NULL, c->out[0]};
-    DLT_TRY(dlt_dnnl_run(s->d, arg, c->work, err));
+    DLT_TRY(dlt_dnnl_run(c->state, arg, c->work, err));
     DltFlat f = {.fn = a->ep.act_grad, .x = c->out[0], .saved = c->in[2], .y = c->out[0]};
     if (a->ep.act_grad.fn)
-        dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_grad_task, &f);
+        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
     return DLT_OK;
 }
 
 static DltStatus bwd_filter(const DltCall *c, DltErr *err)
 {
-    const State *s = c->state;
     void *arg[4] = {c->in[0], c->in[1], NULL, c->out[0]};
-    return dlt_dnnl_run(s->d, arg, c->work, err);
+    return dlt_dnnl_run(c->state, arg, c->work, err);
 }
 
 static const DltKernel fwd_k = {"conv_fwd.cpu.onednn", accepts, prepare, fwd};

@@ -11,30 +11,33 @@
 /* True when every tensor of the node is f32 (f64 for losses and sums, integers for labels) and rank-4 ones
  * may have any layout; fills why_not otherwise. */
 bool dlt_fast_f32(const DltNode *n, DltWhy *why_not);
-int64_t dlt_fast_count(const DltTensor *t);
+/* Channels that lie together in memory: 8 or 16 for the blocked layouts, 0 for the others. */
+int64_t dlt_fast_block(const DltTensor *t);
 
-extern const DltKernel *const dlt_fast_matmul[],
-    *const dlt_fast_conv_fwd[], *const dlt_fast_conv_bwd_data[],
-                                    *const dlt_fast_conv_bwd_filter[],
-                                        *const dlt_fast_pool_fwd[],
-                                            *const dlt_fast_pool_bwd[],
-                                                *const dlt_fast_batch_norm_fwd[],
-                                                    *const dlt_fast_batch_norm_bwd[],
-                                                        *const dlt_fast_batch_norm_infer[],
-                                                            *const dlt_fast_unary_fwd[],
-                                                                *const dlt_fast_unary_bwd[],
-                                                                    *const dlt_fast_binary[],
-                                                                        *const dlt_fast_bias_bwd[];
-
+extern const DltKernel *const dlt_fast_matmul[];
+extern const DltKernel *const dlt_fast_conv_fwd[];
+extern const DltKernel *const dlt_fast_conv_bwd_data[];
+extern const DltKernel *const dlt_fast_conv_bwd_filter[];
+extern const DltKernel *const dlt_fast_pool_fwd[];
+extern const DltKernel *const dlt_fast_pool_bwd[];
+extern const DltKernel *const dlt_fast_batch_norm_fwd[];
+extern const DltKernel *const dlt_fast_batch_norm_bwd[];
+extern const DltKernel *const dlt_fast_batch_norm_infer[];
+extern const DltKernel *const dlt_fast_unary_fwd[];
+extern const DltKernel *const dlt_fast_unary_bwd[];
+extern const DltKernel *const dlt_fast_binary[];
+extern const DltKernel *const dlt_fast_bias_bwd[];
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
 
-/* y = act(x), and y = x * act'(saved): what matmul and convolution epilogues need, in place or not. */
+/* Tasks over a DltFlat: y = act(x), and y = x * act'(saved), what matmul and convolution epilogues need, in place or
+ * not. DLT_FLAT_GRAIN elements a task: 64 KiB, inside L2 with the output. */
+enum { DLT_FLAT_GRAIN = 16384 };
 typedef struct DltFlat {
     DltUnary fn;
     const float *x, *saved; /* saved: unary_bwd and act_grad */
     float *y;
 } DltFlat;
-void dlt_fast_act(const DltFlat *f, int64_t begin, int64_t end);
-void dlt_fast_act_grad(const DltFlat *f, int64_t begin, int64_t end); /* y = x * f'(saved) */
+void dlt_fast_act(void *flat, int64_t begin, int64_t end);
+void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end);
 
 #endif

@@ -14,17 +14,12 @@ typedef struct First {
     int64_t n, c, h, w, k, p, q, blk, bands;
 } First;
 
-static int64_t block_of(const DltTensor *t)
-{
-    return t->layout == DLT_NCHW8C ? 8 : t->layout == DLT_NCHW16C ? 16 : 0;
-}
-
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     const DltConv *a = n->attr;
     bool fits = n->in[0]->shape.dim[1] <= MAX_C && a->kernel[1] <= MAX_S && a->groups == 1 &&
-                n->in[0]->layout == DLT_PLAIN && block_of(n->in[1]) > 0;
+                n->in[0]->layout == DLT_PLAIN && dlt_fast_block(n->in[1]) > 0;
     if (fits) return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text,
              "only for 1 to %d plain input channels and kernels up to %d wide", MAX_C, MAX_S);
@@ -33,7 +28,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 
 static size_t part_count(const DltNode *n, int64_t bands)
 {
-    return (size_t)(bands * dlt_fast_count(n->out[0]));
+    return (size_t)(bands * dlt_count(n->out[0]));
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -169,7 +164,7 @@ static DltStatus launch(const DltCall *call, DltErr *err)
                .k = dy->dim[1],
                .p = dy->dim[2],
                .q = dy->dim[3],
-               .blk = block_of(call->node->in[1])};
+               .blk = dlt_fast_block(call->node->in[1])};
     k.bands = k.n < BANDS ? k.n : BANDS;
     dlt_pool_for(call->stream, k.k / k.blk * k.bands, 1, band_task, &k);
     add_bands(&k);

@@ -2,11 +2,9 @@
 #include "cpu/dnnl/fast.h"
 #include "ops/elementwise.h"
 
-#define GRAIN 16384 /* elements a task: 64 KiB, inside L2 with its output */
-
-int64_t dlt_fast_count(const DltTensor *t)
+int64_t dlt_fast_block(const DltTensor *t)
 {
-    return dlt_shape_count(&t->shape);
+    return t->layout == DLT_NCHW8C ? 8 : t->layout == DLT_NCHW16C ? 16 : 0;
 }
 
 bool dlt_fast_f32(const DltNode *n, DltWhy *why_not)
@@ -51,8 +49,9 @@ DLT_CLONES static void scale(const float *x, float *y, float alpha, int64_t begi
 
 /* relu is leaky_relu with alpha 0. What needs exp or erf goes to the plain loops: the compiler cannot
  * vectorise those. */
-void dlt_fast_act(const DltFlat *f, int64_t begin, int64_t end)
+void dlt_fast_act(void *flat, int64_t begin, int64_t end)
 {
+    const DltFlat *f = flat;
     DltUnaryFn fn = f->fn.fn;
     if (fn == DLT_FN_SCALE)
         scale(f->x, f->y, (float)f->fn.alpha, begin, end);
@@ -64,8 +63,9 @@ void dlt_fast_act(const DltFlat *f, int64_t begin, int64_t end)
         dlt_unary_run(&f->fn, f->x + begin, f->y + begin, end - begin);
 }
 
-void dlt_fast_act_grad(const DltFlat *f, int64_t begin, int64_t end)
+void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end)
 {
+    const DltFlat *f = flat;
     DltUnaryFn fn = f->fn.fn;
     if (fn == DLT_FN_SCALE)
         scale(f->x, f->y, (float)f->fn.alpha, begin, end);
@@ -83,22 +83,12 @@ static bool unary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_no
     return same_layout(n, why_not);
 }
 
-static void act_task(void *ctx, int64_t begin, int64_t end)
-{
-    dlt_fast_act(ctx, begin, end);
-}
-
-static void act_grad_task(void *ctx, int64_t begin, int64_t end)
-{
-    dlt_fast_act_grad(ctx, begin, end);
-}
-
 static DltStatus unary_fwd(const DltCall *c, DltErr *err)
 {
     (void)err;
     const DltUnary *a = c->node->attr;
     DltFlat f = {.fn = *a, .x = c->in[0], .y = c->out[0]};
-    dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_task, &f);
+    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
     return DLT_OK;
 }
 
@@ -107,7 +97,7 @@ static DltStatus unary_bwd(const DltCall *c, DltErr *err)
     (void)err;
     const DltUnary *a = c->node->attr;
     DltFlat f = {.fn = *a, .x = c->in[0], .saved = c->in[1], .y = c->out[0]};
-    dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, act_grad_task, &f);
+    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
     return DLT_OK;
 }
 
@@ -153,7 +143,7 @@ static DltStatus binary(const DltCall *c, DltErr *err)
     (void)err;
     const DltBinary *a = c->node->attr;
     Pair p = {c->in[0], c->in[1], c->out[0], a->fn};
-    dlt_pool_for(c->stream, dlt_fast_count(c->node->out[0]), GRAIN, pair_task, &p);
+    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, pair_task, &p);
     return DLT_OK;
 }
 
@@ -217,7 +207,7 @@ static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     (void)dev;
     const DltBias *a = n->attr;
     DltLayout l = n->in[0]->layout;
-    bool blocked = a->axis == 1 && (l == DLT_NCHW8C || l == DLT_NCHW16C);
+    bool blocked = a->axis == 1 && dlt_fast_block(n->in[0]) > 0;
     if (blocked || (l == DLT_PLAIN && a->axis == n->in[0]->shape.rank - 1))
         return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text, "neither the last axis nor blocked channels");
@@ -239,7 +229,7 @@ static DltStatus bias_bwd(const DltCall *c, DltErr *err)
     const DltTensor *dy = c->node->in[0];
     const DltBias *a = c->node->attr;
     if (dy->layout != DLT_PLAIN) {
-        int64_t blk = dy->layout == DLT_NCHW8C ? 8 : 16;
+        int64_t blk = dlt_fast_block(dy);
         Channels k = {c->in[0],
                       c->out[0],
                       dy->shape.dim[0],
@@ -249,7 +239,7 @@ static DltStatus bias_bwd(const DltCall *c, DltErr *err)
         dlt_pool_for(c->stream, k.blocks, 1, channel_task, &k);
         return DLT_OK;
     }
-    Columns k = {c->in[0], c->out[0], c->work, dlt_fast_count(dy) / a->channels, a->channels};
+    Columns k = {c->in[0], c->out[0], c->work, dlt_count(dy) / a->channels, a->channels};
     dlt_pool_for(c->stream, BANDS, 1, band_task, &k);
     add_rows(k.part, k.db, BANDS, k.c);
     return DLT_OK;

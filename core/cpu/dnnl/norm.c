@@ -29,8 +29,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
             return false;
         }
     }
-    bool blocked = n->out[0]->layout == DLT_NCHW8C || n->out[0]->layout == DLT_NCHW16C;
-    if (blocked) return dlt_fast_f32(n, why_not);
+    if (dlt_fast_block(n->out[0]) > 0) return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text, "not channel-blocked");
     return false;
 }
@@ -39,7 +38,7 @@ static Norm describe(const DltNode *n)
 {
     const DltShape *s = &n->out[0]->shape;
     const DltNorm *a = n->attr;
-    int64_t blk = n->out[0]->layout == DLT_NCHW8C ? 8 : 16;
+    int64_t blk = dlt_fast_block(n->out[0]);
     return (Norm){.n = s->dim[0],
                   .blocks = s->dim[1] / blk,
                   .hw = s->dim[2] * s->dim[3],

@@ -13,17 +13,12 @@ typedef struct Pool {
     uint8_t *index;
 } Pool;
 
-static int64_t block_of(const DltTensor *t)
-{
-    return t->layout == DLT_NCHW8C ? 8 : t->layout == DLT_NCHW16C ? 16 : 0;
-}
-
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     const DltPool *a = n->attr;
     const DltTensor *x = n->in[0], *y = n->out[0];
-    if (block_of(x) && x->layout == y->layout && a->kernel[0] * a->kernel[1] < 255)
+    if (dlt_fast_block(x) && x->layout == y->layout && a->kernel[0] * a->kernel[1] < 255)
         return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text,
              "not channel-blocked, or a window of 255 pixels or more");
@@ -254,7 +249,7 @@ static Pool describe(const DltCall *c, const DltTensor *big, const DltTensor *sm
               .w = big->shape.dim[3],
               .p = small->shape.dim[2],
               .q = small->shape.dim[3],
-              .blk = block_of(big),
+              .blk = dlt_fast_block(big),
               .x = c->in[0],
               .y = c->out[0]};
     return k;
