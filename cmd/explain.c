@@ -2,83 +2,60 @@
  * from the tables that the validator reads. */
 #include "cmd/cmd.h"
 
-/* A registry as `explain` sees it: where its things stand in a config, and a way to walk it. */
+/* What `explain` walks: where its things stand in a config, what they are, and their rows. */
 typedef struct Topic {
     const char *path, *what; /* "train.optimizer" */
-    bool (*row)(int i, const char **name, const char **help, const DltField **fields);
+    bool (*row)(int i, DltRegistryRow *row);
+    int registry; /* row NULL: of this one */
 } Topic;
 
-#define ROW(function, table)                                                                       \
-    static bool function(int i, const char **name, const char **help, const DltField **fields)     \
-    {                                                                                              \
-        if (!(table)[i]) return false;                                                             \
-        *name = (table)[i]->name;                                                                  \
-        *help = (table)[i]->help;                                                                  \
-        *fields = (table)[i]->fields;                                                              \
-        return true;                                                                               \
-    }
-ROW(layer_row, dlt_layers)
-ROW(optim_row, dlt_optims)
-ROW(schedule_row, dlt_schedules)
-ROW(loss_row, dlt_losses)
-ROW(dataset_row, dlt_datasets)
-
-static bool metric_row(int i, const char **name, const char **help, const DltField **fields)
+static bool section_row(int i, DltRegistryRow *row)
 {
-    if (!dlt_metrics[i]) return false;
-    *name = dlt_metrics[i]->name;
-    *help = dlt_metrics[i]->help;
-    *fields = NULL;
-    return true;
+    const DltSection *s = &dlt_sections[i];
+    *row = (DltRegistryRow){s->name, s->help, s->fields};
+    return s->name != NULL;
 }
 
-static bool section_row(int i, const char **name, const char **help, const DltField **fields)
+static bool fuse_row(int i, DltRegistryRow *row)
 {
-    if (!dlt_sections[i].name) return false;
-    *name = dlt_sections[i].name;
-    *help = dlt_sections[i].help;
-    *fields = dlt_sections[i].fields;
-    return true;
-}
-
-static bool fuse_row(int i, const char **name, const char **help, const DltField **fields)
-{
-    if (!dlt_fuse_rules[i].name) return false;
-    *name = dlt_fuse_rules[i].name;
-    *help = dlt_fuse_rules[i].help;
-    *fields = NULL;
-    return true;
+    const DltFuseRule *r = &dlt_fuse_rules[i];
+    *row = (DltRegistryRow){r->name, r->help, NULL};
+    return r->name != NULL;
 }
 
 static const Topic topics[] = {
-    {"", "sections of a config", section_row},
-    {"model", "layers", layer_row},
-    {"loss", "losses", loss_row},
-    {"train.optimizer", "optimizers", optim_row},
-    {"train.schedule", "pieces of a schedule", schedule_row},
-    {"eval.metrics", "metrics", metric_row},
-    {"data.train", "data formats", dataset_row},
-    {"passes.fuse", "fusion rules", fuse_row},
+    {"", "sections of a config", section_row, 0},
+    {"model", "layers", NULL, DLT_REG_LAYER},
+    {"loss", "losses", NULL, DLT_REG_LOSS},
+    {"train.optimizer", "optimizers", NULL, DLT_REG_OPTIM},
+    {"train.schedule", "pieces of a schedule", NULL, DLT_REG_SCHEDULE},
+    {"eval.metrics", "metrics", NULL, DLT_REG_METRIC},
+    {"data.train", "data formats", NULL, DLT_REG_DATASET},
+    {"passes.fuse", "fusion rules", fuse_row, 0},
 };
 enum { N_TOPIC = sizeof topics / sizeof topics[0] };
 
+static bool topic_row(const Topic *t, int i, DltRegistryRow *row)
+{
+    return t->row ? t->row(i, row) : dlt_registries[t->registry].row(i, row);
+}
+
 static void list_all(void)
 {
-    const char *name, *help;
-    const DltField *fields;
+    DltRegistryRow r;
     for (int t = 0; t < N_TOPIC; t++) {
         printf("%s%s%s:\n", topics[t].what, topics[t].path[0] ? ", at " : "", topics[t].path);
-        for (int i = 0; topics[t].row(i, &name, &help, &fields); i++)
-            printf("  %-18s %s\n", name, help ? help : "");
+        for (int i = 0; topic_row(&topics[t], i, &r); i++)
+            printf("  %-18s %s\n", r.name, r.help ? r.help : "");
     }
     printf("`dltrain explain NAME` shows the keys of one of them, with type, default and range\n");
 }
 
-static void print_one(const Topic *t, const char *name, const char *help, const DltField *fields)
+static void print_one(const Topic *t, const DltRegistryRow *r)
 {
-    printf("%s%s%s: %s\n", t->path, t->path[0] ? "." : "", name, help ? help : "");
-    if (fields)
-        dlt_schema_explain(fields, stdout);
+    printf("%s%s%s: %s\n", t->path, t->path[0] ? "." : "", r->name, r->help ? r->help : "");
+    if (r->fields)
+        dlt_schema_explain(r->fields, stdout);
     else
         printf("  no options\n");
 }
@@ -99,11 +76,11 @@ static bool print_key(const char *word)
     if (!dot) return false;
     char owner[128];
     snprintf(owner, sizeof owner, "%.*s", (int)(dot - word), word);
-    const char *name, *help;
-    const DltField *fields;
+    DltRegistryRow r;
     for (int t = 0; t < N_TOPIC; t++)
-        for (int i = 0; topics[t].row(i, &name, &help, &fields); i++)
-            for (const DltField *f = fields; names_it(owner, &topics[t], name) && f && f->key; f++)
+        for (int i = 0; topic_row(&topics[t], i, &r); i++)
+            for (const DltField *f = r.fields; names_it(owner, &topics[t], r.name) && f && f->key;
+                 f++)
                 if (strcmp(f->key, dot + 1) == 0) {
                     const DltField one[2] = {*f, DLT_FIELDS_END};
                     dlt_schema_explain(one, stdout);
@@ -114,12 +91,12 @@ static bool print_key(const char *word)
 
 static DltStatus unknown(const char *word, DltErr *err)
 {
-    const char *known[512], *help;
-    const DltField *fields;
+    const char *known[512];
+    DltRegistryRow r;
     int n = 0;
     for (int t = 0; t < N_TOPIC; t++)
-        for (int i = 0; n < 511 && topics[t].row(i, &known[n], &help, &fields); i++)
-            n++;
+        for (int i = 0; n < 511 && topic_row(&topics[t], i, &r); i++)
+            known[n++] = r.name;
     known[n] = NULL;
     const char *near = dlt_nearest(word, known);
     return dlt_err(err, DLT_E_CONFIG,
@@ -133,13 +110,12 @@ static DltStatus run(const DltArgs *args, DltErr *err)
         list_all();
         return DLT_OK;
     }
-    const char *name, *help;
-    const DltField *fields;
+    DltRegistryRow r;
     int n = 0;
     for (int t = 0; t < N_TOPIC; t++)
-        for (int i = 0; topics[t].row(i, &name, &help, &fields); i++)
-            if (names_it(args->word[0], &topics[t], name)) {
-                print_one(&topics[t], name, help, fields);
+        for (int i = 0; topic_row(&topics[t], i, &r); i++)
+            if (names_it(args->word[0], &topics[t], r.name)) {
+                print_one(&topics[t], &r);
                 n++;
             }
     if (n > 0 || print_key(args->word[0])) return DLT_OK;

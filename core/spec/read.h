@@ -108,26 +108,6 @@ typedef struct DltReader {
     DltScope scope; /* vars, and data.* once the data sets are open */
 } DltReader;
 
-/* A registry as the reader and the messages see it. */
-typedef struct DltRegistryRow {
-    const char *name, *help;
-    const DltField *fields;
-} DltRegistryRow;
-typedef struct DltRegistry {
-    const char *path, *noun, *plural; /* "train.optimizer", "optimizer", "optimizers" */
-    bool (*row)(int i, DltRegistryRow *row);
-} DltRegistry;
-enum {
-    DLT_REG_LAYER,
-    DLT_REG_LOSS,
-    DLT_REG_OPTIM,
-    DLT_REG_SCHEDULE,
-    DLT_REG_METRIC,
-    DLT_REG_DATASET,
-    DLT_REG_AUGMENT,
-    DLT_N_REGISTRY
-};
-extern const DltRegistry dlt_registries[DLT_N_REGISTRY];
 /* NULL-terminated names of a registry, and of it plus `more` (NULL-terminated). */
 const char *const *dlt_registry_names(DltArena *arena, int registry, const char *const *more);
 /* CONFIG: "PATH: unknown NOUN 'x'; did you mean 'y'? known: ...". Says where x belongs when another

@@ -135,6 +135,26 @@ typedef struct DltSection {
 } DltSection;
 extern const DltSection dlt_sections[];
 
+/* The registries behind the names of a config, as the reader, its messages and `dltrain explain` walk them. */
+typedef struct DltRegistryRow {
+    const char *name, *help;
+    const DltField *fields;
+} DltRegistryRow;
+typedef struct DltRegistry {
+    const char *path, *noun, *plural; /* "train.optimizer", "optimizer", "optimizers" */
+    bool (*row)(int i, DltRegistryRow *row);
+} DltRegistry;
+enum {
+    DLT_REG_LAYER,
+    DLT_REG_LOSS,
+    DLT_REG_OPTIM,
+    DLT_REG_SCHEDULE,
+    DLT_REG_METRIC,
+    DLT_REG_DATASET,
+    DLT_REG_AUGMENT,
+    DLT_N_REGISTRY
+};
+extern const DltRegistry dlt_registries[DLT_N_REGISTRY];
 /* Reads all sections, opens the data sets' headers. All config errors in one go. */
 DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
                         const char *const *override, DltSpec **spec, DltErr *err) DLT_CHECKED;
