@@ -18,8 +18,8 @@
  *   lion:    w -= lr wd w; w -= lr sign(b1 m + (1-b1) g'); m = b2 m + (1-b2) g'   (Chen et al. 2023)
  *   states s1, s2, s3: sgd buf; adam m, v; rmsprop sq, buf, ga; adagrad s; lion m. Each has its place:
  *   rmsprop's ga is s3 with momentum 0 too (s2 is then there and not touched)
- *   ema:     e (mutated), w, coef, step: e = d e + (1 - d) w; d = 0 at update 1 (the average starts as w),
- *            then decay, or min(decay, (1 + t) / (10 + t)) when warm */
+ *   ema:     e (mutated), w, coef, step: e = d e + (1 - d) w with d = decay, or
+ *            min(decay, (1 + t) / (10 + t)) when warm; the executor starts e as w */
 #ifndef DLT_UPDATE_OPS_H
 #define DLT_UPDATE_OPS_H
 

@@ -226,15 +226,13 @@ __global__ void update_k(DltUpdate a, Slabs t, const float *coef, const DltStepS
     }
 }
 
-/* e = d e + (1 - d) w, d = decay, or min(decay, (1 + t) / (10 + t)) when warm; 0 at update 1.  e, w
- * [n]. */
+/* e = d e + (1 - d) w, d = decay, or min(decay, (1 + t) / (10 + t)) when warm.  e, w [n]. */
 __global__ void ema_k(DltUpdate a, Slabs t, const float *coef, const DltStepState *state)
 {
     begin();
     if (coef[DLT_COEF_SKIP] != 0.0f) return;
     double u = (double)state->update, d = a.decay;
     if (a.warm && (1.0 + u) / (10.0 + u) < d) d = (1.0 + u) / (10.0 + u);
-    if (state->update <= 1) d = 0; /* the average starts as w */
     float keep = (float)d, take = (float)(1.0 - d);
     int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < t.n; i += step) {

@@ -94,7 +94,9 @@ typedef struct Case {
         .use = CONSTANT, .fill = filled, .rank = CASE_RANK(__VA_ARGS__), .dim = {__VA_ARGS__},     \
         .hi = bound                                                                                \
     }
-#define CASE_STEP C(STEP, (int64_t)sizeof(DltStepState))
+#define CASE_STEP C(STEP, (int64_t)sizeof(DltStepState)) /* update 3 */
+/* the first update, where running averages and moments begin */
+#define CASE_FIRST_STEP C_BELOW(1, STEP, (int64_t)sizeof(DltStepState))
 #define NONE                                                                                       \
     {                                                                                              \
         .use = UNUSED                                                                              \

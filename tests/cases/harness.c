@@ -238,7 +238,7 @@ void case_fill(const Case *c, const CaseGraph *g, const DltTensor *t, void *valu
     }
     if (fill == STEP) {
         *(DltStepState *)values = (DltStepState){.seed = 1234,
-                                                 .update = 3,
+                                                 .update = d.hi > 0 ? d.hi : 3,
                                                  .batch = 5,
                                                  .micro = 1,
                                                  .n_micro = 2,

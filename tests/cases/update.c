@@ -71,5 +71,7 @@ static const Case rows[] = {
      ATTR(DltUpdate, .decay = 0.99)},
     {OP(ema_update), .why = "warm", .in = {S, S, C(COEF, 4), CASE_STEP},
      ATTR(DltUpdate, .decay = 0.99, .warm = true)},
+    {OP(ema_update), .why = "first update", .in = {S, S, C(COEF, 4), CASE_FIRST_STEP},
+     ATTR(DltUpdate, .decay = 0.99)},
 };
 CASE_LIST(update);
