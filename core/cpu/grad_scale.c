@@ -76,24 +76,29 @@ static DltStatus squares_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, D
 }
 
 /* coef[SCALE] = sample_weight / (loss[1] loss_scale), 0 without weight, clipped to a global norm;
- * coef[NORM] = norm of the mean gradient before clipping; coef[SKIP] = 1 when loss or norm is not
- * finite.  loss f64[2], sumsq f64[1] or missing, step u8, coef f32[4].  update_ops.h */
+ * coef[NORM] = norm of the mean gradient before clipping; coef[LOSS] = the mean loss; coef[SKIP] = 1
+ * when loss or norm is not finite, 2 when the loss is above step.loss_limit.  loss f64[2], sumsq
+ * and states f64[1] or missing, step u8, coef f32[4].  update_ops.h */
 static DltStatus grad_scale(const DltCall *call, DltErr *err)
 {
     (void)err;
     const DltGradScale *attr = call->node->attr;
-    const double *loss = call->in[0], *sumsq = call->in[1];
+    const double *loss = call->in[0], *sumsq = call->in[1], *states = call->in[3];
     const DltStepState *step = call->in[2];
     DltReal *coef = call->out[0];
     double scale = loss[1] != 0 ? step->sample_weight / (loss[1] * (double)step->loss_scale) : 0;
     double norm = sumsq != NULL ? sqrt(*sumsq) * scale : 0;
-    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && (sumsq == NULL || isfinite(*sumsq));
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && (sumsq == NULL || isfinite(*sumsq)) &&
+                  (states == NULL || isfinite(*states));
     double clip = (double)attr->clip;
     if (clip > 0 && norm > clip) scale *= clip / norm;
     coef[DLT_COEF_SCALE] = (DltReal)scale;
     coef[DLT_COEF_NORM] = (DltReal)norm;
-    coef[DLT_COEF_SKIP] = finite && isfinite(norm) ? 0 : 1;
-    coef[DLT_COEF - 1] = 0;
+    coef[DLT_COEF_LOSS] = (DltReal)(loss[1] != 0 ? loss[0] / loss[1] : 0);
+    bool spike = step->loss_limit > 0 && (float)coef[DLT_COEF_LOSS] > step->loss_limit;
+    coef[DLT_COEF_SKIP] = !finite || !isfinite(norm) ? DLT_SKIP_NONFINITE
+                          : spike                    ? DLT_SKIP_SPIKE
+                                                     : DLT_SKIP_NONE;
     return DLT_OK;
 }
 

@@ -94,7 +94,7 @@ ROW(SIGMOID, sigmoid(x), s *(1 - s))
 ROW(TANH, dlt_tanh(x), 1 - s * s)
 ROW(SOFTPLUS, softplus(x, a), softplus_grad(s, a))
 ROW(ELU, x > 0 ? x : a * expm1(x), s > 0 ? 1 : a * dlt_exp(s))
-ROW(SCALE, a *x, a)
+ROW(SCALE, a == 0 ? 0 : a * x, a) /* 0 for every x: see reduce_grad */
 ROW(EXP, dlt_exp(x), s)
 ROW(SQUARE, x *x, 2 * s)
 ROW(SQRT, sqrt(x), 1 / (2 * s))

@@ -184,6 +184,19 @@ static DltStatus ema(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
+/* state = kept after an update that was left out, else kept = state.  state, kept f32 or f64 of one
+ * size, coef f32[4].  update_ops.h */
+static DltStatus settle_launch(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltTensor *state = call->node->in[0];
+    const DltReal *coef = call->in[2];
+    int from = coef[DLT_COEF_SKIP] != 0 ? 1 : 0;
+    memcpy(call->in[1 - from], call->in[from],
+           (size_t)dlt_count(state) * dlt_dtype_bytes(state->dtype));
+    return DLT_OK;
+}
+
 /* The plain rule, but in[7] may be bf16 or f16. */
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -211,3 +224,6 @@ UPDATE(lion)
 
 static const DltKernel plain_ema = {.name = "ema_update.cpu.plain", .launch = ema};
 const DltKernel *const dlt_cpu_ema_update[] = {&plain_ema, NULL};
+
+static const DltKernel plain_settle = {.name = "settle.cpu.plain", .launch = settle_launch};
+const DltKernel *const dlt_cpu_settle[] = {&plain_settle, NULL};

@@ -15,16 +15,16 @@ typedef enum MetaType { META_STR, META_I64, META_U64, META_F64, N_META_TYPE } Me
 typedef struct MetaRow {
     const char *key;
     MetaType type;
-    bool optional; /* a NULL string is left out */
+    bool optional; /* NULL strings are left out; what a file lacks stays 0 */
     size_t offset;
 } MetaRow;
 #define ROW(type, member)                                                                          \
     {                                                                                              \
         "dltrain." #member, type, false, offsetof(DltCheckpointMeta, member)                       \
     }
-#define OPTIONAL(member)                                                                           \
+#define OPTIONAL(type, member)                                                                     \
     {                                                                                              \
-        "dltrain." #member, META_STR, true, offsetof(DltCheckpointMeta, member)                    \
+        "dltrain." #member, type, true, offsetof(DltCheckpointMeta, member)                        \
     }
 static const MetaRow rows[] = {
     ROW(META_STR, program),
@@ -41,7 +41,7 @@ static const MetaRow rows[] = {
     ROW(META_U64, data_fingerprint[1]),
     ROW(META_U64, data_fingerprint[2]),
     ROW(META_I64, n_class),
-    OPTIONAL(best_metric),
+    OPTIONAL(META_STR, best_metric),
     ROW(META_F64, best_value),
     ROW(META_I64, best_step),
     ROW(META_I64, bad_evals),
@@ -49,15 +49,17 @@ static const MetaRow rows[] = {
     ROW(META_F64, stop_best),
     ROW(META_F64, grad_norm),
     ROW(META_F64, train_time_s),
-    OPTIONAL(metrics),
+    OPTIONAL(META_STR, metrics),
     ROW(META_I64, reported),
     ROW(META_I64, nonfinite_skipped),
     ROW(META_I64, skipped_in_row),
     ROW(META_F64, loss_scale),
     ROW(META_I64, good_steps),
+    OPTIONAL(META_I64, rollbacks),
+    OPTIONAL(META_STR, losses),
     ROW(META_U64, run),
     ROW(META_U64, plan_hash),
-    OPTIONAL(device),
+    OPTIONAL(META_STR, device),
 };
 enum { N_ROW = sizeof rows / sizeof rows[0] };
 static const char override_key[] = "dltrain.overrides", class_key[] = "dltrain.class_names";

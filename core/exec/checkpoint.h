@@ -36,6 +36,8 @@ typedef struct DltCheckpointMeta {
     int64_t nonfinite_skipped, skipped_in_row;
     double loss_scale;  /* f16; 1 otherwise */
     int64_t good_steps; /* f16: updates since the scale last changed */
+    int64_t rollbacks;  /* by train.guard */
+    const char *losses; /* "step loss ...": what train.guard.loss_spike compares with, or NULL */
     uint64_t run;       /* number of the run that wrote it: kept by resume */
     uint64_t plan_hash;
     const char *device;

@@ -438,6 +438,18 @@ DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err)
     return e->backend->replay(e->dev, e->program[phase], err);
 }
 
+DltStatus dlt_exec_watch(DltExec *e, DltPhase phase, bool (*each)(void *ctx, const DltNode *node),
+                         void *ctx, DltErr *err)
+{
+    bool batch = phase == DLT_PHASE_BATCH;
+    int to = batch ? e->plan->n_batch_step : e->plan->n_step;
+    for (int s = batch ? 0 : e->plan->n_batch_step; s < to; s++) {
+        DLT_TRY(run_watched(e, s, s + 1, err));
+        if (!each(ctx, e->plan->step[s].node)) break;
+    }
+    return DLT_OK;
+}
+
 DltStatus dlt_exec_sync(DltExec *e, DltErr *err)
 {
     return e->backend->sync(e->dev, err);

@@ -33,6 +33,10 @@ DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err) DLT_CHECKED
 /* All nodes of a phase: eagerly the first time, recorded the second, replayed from then on where the
  * backend can record. Returns when the work is enqueued. */
 DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err) DLT_CHECKED;
+/* All nodes of a phase, one at a time; each(ctx, node) sees the finished results of a node and ends
+ * the run early by returning false. */
+DltStatus dlt_exec_watch(DltExec *e, DltPhase phase, bool (*each)(void *ctx, const DltNode *node),
+                         void *ctx, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_sync(DltExec *e, DltErr *err) DLT_CHECKED;
 void *dlt_exec_pointer(const DltExec *e, const DltTensor *t); /* device address, NULL: none */
 size_t dlt_exec_bytes(const DltExec *e);                      /* allocated on the device */

@@ -94,6 +94,8 @@ DltStatus dlt_report_open(DltTrainer *t, DltErr *err)
     for (int i = 0; i < N_LAST; i++)
         t->column[t->n_column++] = last[i];
     recall_row(t);
+    t->row_arena = dlt_arena_new();
+    if (t->row_arena == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
     t->judged = DLT_NEW_ARRAY(t->arena, spec->n_expect, bool);
     t->acc = dlt_host_memory(t->s, (size_t)dlt_tensor_bytes(t->p->m->graph->metrics));
     return t->acc != NULL ? DLT_OK : dlt_err(err, DLT_E_RESOURCE, "out of host memory");
@@ -142,12 +144,9 @@ static DltMetricRow row_of(DltTrainer *t, int from, int to)
 
 static DltStatus write_row(DltTrainer *t, DltErr *err)
 {
-    DltArena *old = t->row_arena;
-    t->row_arena = dlt_arena_new();
-    if (t->row_arena == NULL) {
-        t->row_arena = old;
-        return dlt_err(err, DLT_E_RESOURCE, "out of memory");
-    }
+    DltArena *old = t->row_arena, *fresh = dlt_arena_new();
+    if (fresh == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+    t->row_arena = fresh;
     DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     DltMetricRow row = row_of(t, 0, t->n_column);
     DltMetricRow shown = row_of(t, N_FIRST, t->n_column - N_LAST);
@@ -233,7 +232,7 @@ static DltStatus report_row(DltTrainer *t, bool evaluate, bool *best, bool *done
     if (!*done) return DLT_OK;
     *best = decide(t, stop_value, patience);
     t->finished = finished;
-    DLT_TRY(dlt_exec_zero(t->p->exec, t->p->m->graph->metrics, err));
+    DLT_TRY(dlt_metrics_zero(t->p, err));
     return write_row(t, err);
 }
 
@@ -266,6 +265,8 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err)
     bool row = fresh && (evaluate || log_due(t)), save = t->saved_step != t->at.step && save_due(t);
     if (!row && !save) return DLT_OK;
     DLT_TRY(dlt_flags_check(t, t->at.step, err));
+    *done = t->guard.bad < 0;
+    if (!*done) return DLT_OK;
     DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     dlt_progress_measure(&t->progress, place);
     if (row) DLT_TRY(report_row(t, evaluate, &best, done, err));
@@ -283,6 +284,7 @@ DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err)
     if (t->folder == NULL) return DLT_OK;
     DLT_TRY(dlt_snapshot_take(t->snapshot, err));
     t->at.epoch = (double)t->at.position / epoch_samples(t);
+    t->at.losses = dlt_losses_text(t, t->row_arena);
     t->at.train_time_s = t->time_before_s + (double)(dlt_sys_now_ns() - t->start_ns) * 1e-9;
     DltCheckpoint c = {.meta = t->at, .n_tensor = t->snapshot->n, .tensor = t->snapshot->entry};
     DLT_TRY(dlt_run_folder_save(t->folder, &c, &t->spec->keep, best, err));

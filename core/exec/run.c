@@ -137,9 +137,13 @@ static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 
 static DltStatus load_weights(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
-    if (c != NULL) return dlt_snapshot_restore(t->snapshot, c, err);
-    if (t->init != NULL) DLT_TRY(dlt_weights_init(t->p, t->init, err));
-    return dlt_weights_start(t->p, err);
+    if (c != NULL) {
+        DLT_TRY(dlt_snapshot_restore(t->snapshot, c, err));
+    } else {
+        if (t->init != NULL) DLT_TRY(dlt_weights_init(t->p, t->init, err));
+        DLT_TRY(dlt_weights_start(t->p, err));
+    }
+    return dlt_weights_settle(t->p, err);
 }
 
 static DltStatus bind_all(DltTrainer *t, const DltCheckpoint *c, DltErr *err)

@@ -51,6 +51,8 @@ typedef struct DltSnapshot {
     DltTensor **tensor;
     DltCheckpointTensor *entry; /* bytes: the host copy */
 } DltSnapshot;
+/* Index and value of the first element that is not finite, -1: all are. */
+int64_t dlt_first_nonfinite(const DltTensor *t, const void *bytes, double *value);
 DltSnapshot *dlt_snapshot_new(DltProgram *p);
 /* Host memory for the copies, once the size is known to fit. */
 void dlt_snapshot_reserve(DltSnapshot *s);
@@ -63,6 +65,11 @@ DltStatus dlt_weights_load(DltProgram *p, const DltCheckpoint *c, const char *pr
                            DltErr *err) DLT_CHECKED;
 /* A new run begins from another's weights: by name where shapes agree; reports the rest. */
 DltStatus dlt_weights_init(DltProgram *p, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
+/* Copies of states that updates may be taken back to (`settle` nodes) become the states as they are.
+ * Call when states were written from the host. */
+DltStatus dlt_weights_settle(DltProgram *p, DltErr *err) DLT_CHECKED;
+/* Metric sums begin anew. */
+DltStatus dlt_metrics_zero(DltProgram *p, DltErr *err) DLT_CHECKED;
 /* ema/X starts as X; data.mean and data.rstd as measured. */
 DltStatus dlt_weights_start(DltProgram *p, DltErr *err) DLT_CHECKED;
 

@@ -8,14 +8,14 @@
 
 enum { WARM_UPDATES = 2 }; /* first eager, then recorded: libraries and recorders may allocate */
 
-static DltStepState step_state(const DltTrainer *t, int64_t micro, int64_t n_micro)
+DltStepState dlt_step_state(const DltTrainer *t, int64_t step, int64_t micro, int64_t n_micro)
 {
     return (DltStepState){.seed = t->spec->seed,
-                          .update = t->at.step + 1,
+                          .update = step + 1,
                           .batch = t->at.batch_count,
                           .micro = (int32_t)micro,
                           .n_micro = (int32_t)n_micro,
-                          .lr = (float)dlt_schedule_rate(&t->spec->train.schedule, t->at.step),
+                          .lr = (float)dlt_schedule_rate(&t->spec->train.schedule, step),
                           .loss_scale = (float)t->at.loss_scale,
                           .sample_weight = t->sample_weight};
 }
@@ -23,9 +23,11 @@ static DltStepState step_state(const DltTrainer *t, int64_t micro, int64_t n_mic
 static DltStatus update(DltTrainer *t, DltErr *err)
 {
     int64_t n_micro = t->spec->train.batch / t->spec->train.micro;
+    float limit = dlt_loss_limit(t);
     for (int64_t micro = 0; micro < n_micro; micro++) {
         int64_t n_valid = 0;
-        DltStepState state = step_state(t, micro, n_micro);
+        DltStepState state = dlt_step_state(t, t->at.step, micro, n_micro);
+        state.loss_limit = limit;
         DLT_TRY(dlt_feed_batch(&t->feed, &state, &n_valid, err));
         DLT_TRY(dlt_feed_run(&t->feed, err));
         t->at.batch_count++;
@@ -64,24 +66,35 @@ static DltStatus asked_to_stop(const DltTrainer *t)
 /* Whatever is due at this step stays due: the run that resumes here does it first. */
 static DltStatus stop(DltTrainer *t, DltStatus how, DltErr *err)
 {
-    DLT_TRY(dlt_flags_check(t, t->at.step, err));
     if (t->saved_step != t->at.step) DLT_TRY(dlt_save(t, false, err));
     dlt_log("stopped at step %lld of %lld as asked; `dltrain resume` goes on",
             (long long)t->at.step, (long long)t->spec->updates);
     return how;
 }
 
-DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err)
+static DltStatus run(DltTrainer *t, DltErr *err)
 {
     for (;;) {
         bool reported = false;
+        if (t->guard.bad >= 0) DLT_TRY(dlt_rollback(t, err));
         DltStatus how = asked_to_stop(t);
+        if (how != DLT_OK) DLT_TRY(dlt_flags_check(t, t->at.step, err));
+        if (t->guard.bad >= 0) continue;
         if (how != DLT_OK) return stop(t, how, err);
         DLT_TRY(dlt_report(t, &reported, err));
-        if (!reported) continue; /* a signal came: stop */
+        if (!reported) continue; /* a signal came: stop; or a bad update: roll back */
         if (t->finished) return DLT_OK;
         DLT_TRY(frozen_update(t, err));
         DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
         dlt_progress_live(&t->progress, place);
     }
+}
+
+DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err)
+{
+    DltStatus status = run(t, err);
+    bool nonfinite =
+        status == DLT_E_NUMERIC && t->guard.bad >= 0 && t->guard.fault == DLT_SKIP_NONFINITE;
+    if (nonfinite) dlt_replay(t, t->guard.bad, err);
+    return status;
 }

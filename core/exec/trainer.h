@@ -12,10 +12,19 @@ typedef union DltFlags {
     float coef[DLT_COEF]; /* as update.coef */
     uint32_t word[DLT_COEF];
 } DltFlags;
+enum { DLT_LOSSES = DLT_GUARD_WINDOW_MAX + DLT_AHEAD + 1 };
+typedef struct DltLoss { /* of an update that was applied */
+    int64_t step;        /* counted from 0 */
+    float value;
+} DltLoss;
 typedef struct DltGuard {
     DltFlags *flags;   /* [DLT_RING] */
     int64_t looked_at; /* updates whose flags have been looked at */
     int delay;
+    int64_t bad; /* update that ended the run or is to be rolled back, -1: none */
+    int fault;   /* DLT_SKIP_* of the last bad update */
+    int64_t n_loss;
+    DltLoss loss[DLT_LOSSES]; /* a ring; only with train.guard.loss_spike */
 } DltGuard;
 
 typedef struct DltTrainer {
@@ -57,11 +66,32 @@ DltStatus dlt_report_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err) DLT_CHECKED;
 DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
-/* guard.c: non-finite losses and gradients. */
+/* trainer.c: what update number `step` (from 0) tells the device. */
+DltStepState dlt_step_state(const DltTrainer *t, int64_t step, int64_t micro, int64_t n_micro);
+
+/* guard.c: bad updates. */
 DltStatus dlt_flags_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 /* Enqueues the download of this update's flags. */
 DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err) DLT_CHECKED;
-/* Looks at all flags up to update `step`; NUMERIC by the policy of train.guard. */
+/* Looks at all flags up to update `step`; NUMERIC by the policy of train.guard. With guard.bad >= 0
+ * afterwards the run is to be rolled back before anything else. */
 DltStatus dlt_flags_check(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;
+/* NUMERIC: update `step` and its samples; `more` goes on with the sentence. */
+DltStatus dlt_diverged(const DltTrainer *t, int64_t step, const char *more, DltErr *err);
+/* Loss above which the next update is left out, 0: none yet. */
+float dlt_loss_limit(const DltTrainer *t);
+/* The losses that limits are made of, to and from the checkpoint's text (NULL: none). */
+const char *dlt_losses_text(const DltTrainer *t, DltArena *arena);
+void dlt_losses_read(DltTrainer *t);
+/* Position of an update's first sample in the training stream, and the sample there. */
+int64_t dlt_position_of(const DltTrainer *t, int64_t step);
+int64_t dlt_sample_at(const DltTrainer *t, int64_t position);
+
+/* rollback.c: the newest checkpoint's state, and the data behind guard.bad. NUMERIC when there is no
+ * checkpoint, or there were too many rollbacks. */
+DltStatus dlt_rollback(DltTrainer *t, DltErr *err) DLT_CHECKED;
+
+/* replay.c: a note on where update `step` began to be not finite. The run cannot go on after it. */
+void dlt_replay(DltTrainer *t, int64_t step, DltErr *err);
 
 #endif

@@ -65,19 +65,21 @@ static void *host_copy(const DltSnapshot *s, int i)
     return (void *)s->entry[i].bytes;
 }
 
-/* Index of the first element that is not finite, -1: all are (or the type holds no fractions). */
-static int64_t first_bad(const DltTensor *t, const void *bytes)
+int64_t dlt_first_nonfinite(const DltTensor *t, const void *bytes, double *value)
 {
     int64_t n = dlt_shape_count(&t->shape);
     const DltReal *f32 = bytes;
     const double *f64 = bytes;
-    const uint16_t *bf16 = bytes;
+    const uint16_t *half = bytes;
     for (int64_t i = 0; i < n; i++) {
-        bool ok = true;
-        if (t->dtype == DLT_F32) ok = isfinite(f32[i]);
-        if (t->dtype == DLT_F64) ok = isfinite(f64[i]);
-        if (t->dtype == DLT_BF16) ok = isfinite(dlt_bf16_to(bf16[i]));
-        if (!ok) return i;
+        double v = 0; /* types without fractions are always finite */
+        if (t->dtype == DLT_F32) v = (double)f32[i];
+        if (t->dtype == DLT_F64) v = f64[i];
+        if (t->dtype == DLT_BF16) v = (double)dlt_bf16_to(half[i]);
+        if (t->dtype == DLT_F16) v = (double)dlt_f16_to(half[i]);
+        if (isfinite(v)) continue;
+        *value = v;
+        return i;
     }
     return -1;
 }
@@ -89,7 +91,8 @@ DltStatus dlt_snapshot_take(DltSnapshot *s, DltErr *err)
     DLT_TRY(dlt_exec_sync(s->p->exec, err));
     for (int i = 0; i < s->n; i++) {
         if (s->tensor[i] == s->p->m->graph->metrics) continue; /* sums over skipped steps may be */
-        int64_t bad = first_bad(s->tensor[i], s->entry[i].bytes);
+        double value = 0;
+        int64_t bad = dlt_first_nonfinite(s->tensor[i], s->entry[i].bytes, &value);
         if (bad >= 0)
             return dlt_err(err, DLT_E_NUMERIC,
                            "%s: element %lld is not finite; no checkpoint was written",
@@ -265,4 +268,31 @@ DltStatus dlt_weights_start(DltProgram *p, DltErr *err)
         DLT_TRY(write_norm(p, p->m->rstd, &d->std, true, err));
     }
     return start_averages(p, err);
+}
+
+/* ---- states that updates may be taken back to --------------------------------------------- */
+
+DltStatus dlt_weights_settle(DltProgram *p, DltErr *err)
+{
+    const DltGraph *g = p->m->graph;
+    DltStatus status = DLT_OK;
+    for (int i = 0; i < g->n_node && status == DLT_OK; i++) {
+        const DltNode *n = g->node[i];
+        if (n->kind != DLT_OP_settle) continue;
+        void *host = dlt_sys_alloc((size_t)dlt_tensor_bytes(n->in[0]));
+        status = host != NULL
+                     ? copy_tensor(p, n->in[1], n->in[0], host, err)
+                     : dlt_err(err, DLT_E_RESOURCE, "out of memory for running statistics");
+        dlt_sys_free(host);
+    }
+    return status;
+}
+
+DltStatus dlt_metrics_zero(DltProgram *p, DltErr *err)
+{
+    const DltGraph *g = p->m->graph;
+    for (int i = 0; i < g->n_node; i++)
+        if (g->node[i]->kind == DLT_OP_settle && g->node[i]->in[0] == g->metrics)
+            DLT_TRY(dlt_exec_zero(p->exec, g->node[i]->in[1], err));
+    return dlt_exec_zero(p->exec, g->metrics, err);
 }

@@ -21,7 +21,7 @@
     F(TANH, "tanh", 1)                                                                             \
     F(SOFTPLUS, "softplus", 0) /* log(1 + exp(alpha x)) / alpha, linear above alpha x > 20 */      \
     F(ELU, "elu", 0)           /* x > 0 ? x : alpha (exp(x) - 1) */                                \
-    F(SCALE, "scale", 0)       /* alpha x */                                                       \
+    F(SCALE, "scale", 0)       /* alpha x; 0 when alpha is 0, whatever x is */                     \
     F(EXP, "exp", 1)                                                                               \
     F(SQUARE, "square", 0)                                                                         \
     F(SQRT, "sqrt", 1)                                                                             \

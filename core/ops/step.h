@@ -13,6 +13,7 @@ typedef struct DltStepState {
     float loss_scale; /* 1 except for f16 */
     double
         sample_weight; /* nominal weight of one update: what the loss gradient was pre-divided by */
+    float loss_limit;  /* an update whose mean loss is above it is left out; 0: no limit */
 } DltStepState;
 
 #endif

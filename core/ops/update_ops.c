@@ -41,13 +41,13 @@ const DltOpDef dlt_op_sum_squares = {.name = "sum_squares",
                                      .flops = dlt_flops_1,
                                      .prec = DLT_PREC_FULL};
 const DltOpDef dlt_op_grad_scale = {.name = "grad_scale",
-                                    .n_in = 3,
+                                    .n_in = 4,
                                     .n_out = 1,
                                     .attr_size = sizeof(DltGradScale),
                                     .infer = coef_infer,
                                     .flops = dlt_flops_1,
                                     .prec = DLT_PREC_FULL,
-                                    .optional = 2,
+                                    .optional = 2 | 8,
                                     .text = clip_text};
 
 static void update_text(const void *attr, char *buf, size_t size)
@@ -81,6 +81,13 @@ const DltOpDef dlt_op_ema_update = {.name = "ema_update",
                                     .flops = dlt_flops_1,
                                     .mutates = 1,
                                     .prec = DLT_PREC_FULL};
+
+const DltOpDef dlt_op_settle = {.name = "settle",
+                                .n_in = 3,
+                                .infer = dlt_infer_none,
+                                .flops = dlt_flops_1,
+                                .mutates = 1 | 2,
+                                .prec = DLT_PREC_FULL};
 
 /* ---- fetch ---- */
 

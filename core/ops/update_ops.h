@@ -2,10 +2,12 @@
  * kernel) updates them all. coef f32[DLT_COEF] comes from grad_scale:
  *   accumulate: sum [n] (mutated), g [n] (f32, or f64 for losses), step: sum = (step.micro == 0) ? g : sum + g
  *   sum_squares: g [n] -> f64[1], summed in a fixed order
- *   grad_scale: loss f64[2] or its accumulated form, sumsq f64[1] or NULL, step -> coef:
+ *   grad_scale: loss f64[2] or its accumulated form, sumsq f64[1] or NULL, step, states f64[1] or NULL
+ *     (the sum of squares of running statistics) -> coef:
  *     coef[SCALE] = sample_weight / (loss[1] * loss_scale) (0 when loss[1] is 0), times
  *     min(1, clip / norm) when clip > 0;  coef[NORM] = norm of the true mean gradient before clipping (0
- *     without sumsq); coef[SKIP] = 1 when loss or norm is not finite, else 0
+ *     without sumsq); coef[LOSS] = loss[0] / loss[1] (0 without weight); coef[SKIP] = 1 when loss, norm
+ *     or states is not finite, else 2 when step.loss_limit > 0 and coef[LOSS] is above it, else 0
  *   X_update: w (mutated), g, coef, step, states (mutated); nothing happens when coef[SKIP] != 0.
  *     g' = g * coef[SCALE]; lr = step.lr * lr_factor
  *   sgd:     g' += wd w; buf = momentum buf + (1 - dampening) g' (buf = g' at update 1);
@@ -18,6 +20,9 @@
  *   lion:    w -= lr wd w; w -= lr sign(b1 m + (1-b1) g'); m = b2 m + (1-b2) g'   (Chen et al. 2023)
  *   states s1, s2, s3: sgd buf; adam m, v; rmsprop sq, buf, ga; adagrad s; lion m. Each has its place:
  *   rmsprop's ga is s3 with momentum 0 too (s2 is then there and not touched)
+ *   settle:  state, kept (both mutated; f32 or f64 of one size), coef: after an update that was left
+ *            out, state = kept; else kept = state. So what batches leave in a state (running
+ *            statistics, metric sums) goes with its update; the executor starts kept as state
  *   ema:     e (mutated), w, coef, step: e = d e + (1 - d) w with d = decay, or
  *            min(decay, (1 + t) / (10 + t)) when warm; the executor starts e as w */
 #ifndef DLT_UPDATE_OPS_H
@@ -25,7 +30,8 @@
 
 #include "graph/build.h"
 
-enum { DLT_COEF_SCALE, DLT_COEF_NORM, DLT_COEF_SKIP, DLT_COEF = 4 };
+enum { DLT_COEF_SCALE, DLT_COEF_NORM, DLT_COEF_SKIP, DLT_COEF_LOSS, DLT_COEF };
+enum { DLT_SKIP_NONE, DLT_SKIP_NONFINITE, DLT_SKIP_SPIKE }; /* values of coef[SKIP] */
 
 typedef struct DltGradScale {
     float clip; /* global norm; 0: off */

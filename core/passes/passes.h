@@ -34,6 +34,7 @@ typedef struct DltUpdateConfig {
     double clip;     /* global norm, 0: off */
     double ema;      /* 0: off */
     int64_t n_micro; /* > 1: gradients are summed over micro batches */
+    bool settle;     /* updates may be left out: what their batches left in states goes with them */
 } DltUpdateConfig;
 /* Frozen parameters (call before autodiff: clears `trainable`). Patterns are those of fnmatch(3). A
  * pattern that matches nothing, or a group that gets nothing, is CONFIG. */
@@ -41,7 +42,7 @@ DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err) DL
 /* Lays parameters, gradients, optimizer states and ema into slabs (views keep the names), adds
  * accumulate, sum_squares, grad_scale and the update nodes in DLT_PHASE_UPDATE; the tensor of
  * grad_scale is named "update.coef". Slabs are "slab/weight.K" of group K (the base group is the
- * last), "slab/grad" of all groups one behind the other, "slab/<state>.K", "slab/ema.K"; views in
+ * last), "slab/running" of running statistics, "slab/grad" of all groups one behind the other, "slab/<state>.K", "slab/ema.K"; views in
  * them begin at multiples of 64 elements, what is between stays zero. Parameters that the loss does
  * not reach stay outside: they have no gradient and no decay. */
 DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **grad,

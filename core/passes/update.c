@@ -189,6 +189,46 @@ static void add_group(Layout *l, int k, DltTensor *coef)
                          (DltTensor *const[]){e, s.w, coef, l->b->step}, 4);
 }
 
+/* States that batches change (running statistics, metric sums), without views, each once. */
+static DltTensor **batch_states(const DltGraph *g, int *n)
+{
+    DltTensor **list = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, DltTensor *);
+    bool *seen = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, bool);
+    for (int k = 0; k < g->n_node; k++)
+        for (int i = 0; i < DLT_MAX_IN; i++) {
+            DltTensor *t = g->node[k]->in[i];
+            if (!t || !(g->node[k]->op->mutates >> i & 1)) continue;
+            t = dlt_tensor_base(t);
+            if (t->role == DLT_STATE && !seen[t->id]) list[(*n)++] = t;
+            seen[t->id] = true;
+        }
+    return list;
+}
+
+static void add_settle(Layout *l, DltTensor *state, DltTensor *coef)
+{
+    DltGraph *g = l->b->graph;
+    const char *name = dlt_arena_printf(g->arena, "%s.kept", state->name);
+    DltTensor *kept = dlt_graph_tensor(g, name, &state->shape, state->dtype, DLT_STATE);
+    (void)dlt_build_node(l->b, DLT_OP_settle, NULL, (DltTensor *const[]){state, kept, coef}, 3);
+}
+
+/* Running statistics move into one slab, which is looked at, kept or taken back as a whole. NULL:
+ * there are none. */
+static DltTensor *running_slab(Layout *l, DltTensor **state, int n)
+{
+    int64_t total = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        if (state[i]->dtype == DLT_F32) total += padded(state[i]);
+    DltTensor *all = total > 0 ? slab(l, "running", -1, total, DLT_STATE) : NULL;
+    for (int i = 0; i < n; i++) {
+        if (state[i]->dtype != DLT_F32) continue;
+        dlt_graph_make_view(state[i], all, at);
+        at += padded(state[i]);
+    }
+    return all;
+}
+
 /* Sums gradients and loss over micro batches. */
 static void add_accumulation(Layout *l)
 {
@@ -211,18 +251,25 @@ DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **gra
     b->at = DLT_NO_MARK;
     b->scope = "update";
     measure(&l);
+    int n_state = 0;
+    DltTensor **state = batch_states(b->graph, &n_state);
+    DltTensor *running = running_slab(&l, state, n_state);
     l.grad_slab = slab(&l, "grad", -1, l.total, DLT_GRAD);
     place_gradients(&l);
     if (c->n_micro > 1) add_accumulation(&l);
     b->phase = DLT_PHASE_UPDATE;
     DltTensor *grads = l.grad_sum ? l.grad_sum : l.grad_slab;
     DltTensor *sumsq = dlt_build_op(b, DLT_OP_sum_squares, NULL, &grads, 1);
+    DltTensor *states = running ? dlt_build_op(b, DLT_OP_sum_squares, NULL, &running, 1) : NULL;
     DltGradScale clip = {(float)c->clip};
-    DltTensor *coef =
-        dlt_build_op(b, DLT_OP_grad_scale, &clip, (DltTensor *const[]){l.loss, sumsq, b->step}, 3);
+    DltTensor *coef = dlt_build_op(b, DLT_OP_grad_scale, &clip,
+                                   (DltTensor *const[]){l.loss, sumsq, b->step, states}, 4);
     if (coef->id >= 0) dlt_graph_rename(b->graph, coef, "update.coef");
     for (int k = 0; k <= l.n_group && b->status == DLT_OK; k++)
         if (l.group_size[k] > 0) add_group(&l, k, coef);
+    for (int i = 0; i < n_state && c->settle; i++)
+        if (state[i]->dtype != DLT_F32) add_settle(&l, state[i], coef);
+    if (running && c->settle) add_settle(&l, running, coef);
     reroot_views(b->graph);
     b->phase = DLT_PHASE_BATCH;
     b->scope = old;

@@ -43,7 +43,8 @@ typedef struct DltStopOpts {
 } DltStopOpts;
 typedef struct DltGuardOpts {
     int nonfinite;
-    int64_t limit;
+    double loss_spike;
+    int64_t window, limit;
 } DltGuardOpts;
 typedef struct DltEvalOpts {
     DltSpan every;

@@ -52,8 +52,10 @@ typedef struct DltTrainSpec {
     int stop_patience;       /* evaluations without improvement; 0: off */
     const char *stop_metric; /* "val.loss"; NULL when off */
     bool stop_max;           /* larger is better */
-    int on_nonfinite;        /* DLT_GUARD_* */
-    int64_t guard_limit;     /* skip: the run ends after this many skipped updates in a row */
+    int on_bad;              /* DLT_GUARD_*: what happens to a bad update */
+    int64_t guard_limit;     /* more skipped updates in a row, or rollbacks, end the run */
+    double loss_spike;       /* > 0: a loss above so many times the mean of the last ones is bad */
+    int64_t spike_window;    /* losses of that mean */
 } DltTrainSpec;
 enum {
     DLT_PRECISION_F32,
@@ -62,7 +64,7 @@ enum {
     DLT_PRECISION_F16,
     DLT_PRECISION_FP8
 };
-enum { DLT_GUARD_STOP, DLT_GUARD_SKIP };
+enum { DLT_GUARD_STOP, DLT_GUARD_SKIP, DLT_GUARD_ROLLBACK, DLT_GUARD_WINDOW_MAX = 1000 };
 
 typedef struct DltKeep {
     int64_t last;            /* number of step-N.bin kept besides last.bin */

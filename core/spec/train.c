@@ -19,6 +19,7 @@ static const DltEnum recompute_choices[] = {
 static const DltEnum guard_choices[] = {
     {"stop", DLT_GUARD_STOP},
     {"skip", DLT_GUARD_SKIP},
+    {"rollback", DLT_GUARD_ROLLBACK},
     {NULL, 0},
 };
 
@@ -53,7 +54,8 @@ const DltField dlt_train_fields[] = {
     DLT_TREE(DltTrainOpts, stop_early,
              .help = "end the run when a metric has not improved for some evaluations",
              .example = "stop_early: {patience: 5, metric: val.loss}"),
-    DLT_TREE(DltTrainOpts, guard, .help = "what happens when the loss or a gradient is not finite",
+    DLT_TREE(DltTrainOpts, guard,
+             .help = "what happens when the loss or a gradient is not finite, or the loss jumps",
              .example = "guard: {nonfinite: skip, limit: 10}"),
     DLT_BOOL(DltTrainOpts, deterministic, .def = "true",
              .help = "same bits on every run on one type of device",
@@ -92,10 +94,20 @@ const DltField dlt_stop_fields[] = {
 
 const DltField dlt_guard_fields[] = {
     DLT_ENUM(DltGuardOpts, nonfinite, .def = "stop", .choices = guard_choices,
-             .help = "stop: end with exit 7; skip: leave the update out and go on",
+             .help = "what happens to a bad update. stop: end with exit 7; skip: leave it out and "
+                     "go on; rollback: go back to the newest checkpoint and on with the samples "
+                     "behind the bad ones",
              .example = "nonfinite: skip"),
+    DLT_FLOAT(DltGuardOpts, loss_spike, .def = "0", .lo = 0, .hi = 1e9,
+              .help = "an update is bad too when its loss is more than this many times the mean of "
+                      "the last `window` losses; 0: no such rule",
+              .example = "loss_spike: 3"),
+    DLT_INT(DltGuardOpts, window, .def = "50", .lo = 2, .hi = DLT_GUARD_WINDOW_MAX,
+            .unit = "updates", .help = "loss_spike: updates whose mean loss counts",
+            .example = "window: 100"),
     DLT_INT(DltGuardOpts, limit, .def = "10", .lo = 1, .hi = 1000000,
-            .help = "skip: skipped updates in a row that end the run", .example = "limit: 10"),
+            .help = "more bad updates in a row (skip) or rollbacks than this end the run",
+            .example = "limit: 10"),
     DLT_FIELDS_END,
 };
 
@@ -143,16 +155,28 @@ static DltStatus read_guard(DltReader *r, const DltYaml *tree)
     DLT_TRY(dlt_schema_read(r->arena, dlt_guard_fields, sizeof(DltGuardOpts), tree, "train.guard",
                             tree ? tree->at : DLT_NO_MARK, o, r->err));
     const DltGuardOpts *g = o->v;
-    r->spec->train.on_nonfinite = g->nonfinite;
-    r->spec->train.guard_limit = g->limit;
+    DltTrainSpec *t = &r->spec->train;
+    t->on_bad = g->nonfinite;
+    t->guard_limit = g->limit;
+    t->loss_spike = g->loss_spike;
+    t->spike_window = g->window;
+    t->update.settle = g->nonfinite != DLT_GUARD_STOP || t->precision == DLT_PRECISION_F16;
     return dlt_guard_check(o, r->err);
 }
 
 DltStatus dlt_guard_check(const DltOpts *o, DltErr *err)
 {
     const DltGuardOpts *g = o->v;
-    size_t limit = offsetof(DltGuardOpts, limit);
-    if (g->nonfinite == DLT_GUARD_SKIP || !dlt_opts_given(o, limit)) return DLT_OK;
+    size_t limit = offsetof(DltGuardOpts, limit), window = offsetof(DltGuardOpts, window);
+    if (g->loss_spike > 0 && g->loss_spike <= 1)
+        return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltGuardOpts, loss_spike)),
+                          "train.guard.loss_spike: %g times the mean loss is no spike; write a "
+                          "factor above 1, or 0 for none",
+                          g->loss_spike);
+    if (g->loss_spike == 0.0 && dlt_opts_given(o, window))
+        return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, window),
+                          "train.guard.window: has no effect without loss_spike");
+    if (g->nonfinite != DLT_GUARD_STOP || !dlt_opts_given(o, limit)) return DLT_OK;
     return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, limit),
                       "train.guard.limit: has no effect with nonfinite: stop");
 }

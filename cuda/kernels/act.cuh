@@ -29,7 +29,7 @@ template <int FN> __device__ __forceinline__ float act(float x, float alpha)
     if constexpr (FN == DLT_FN_SOFTPLUS)
         return alpha * x > 20.0f ? x : log1pf(expf(alpha * x)) / alpha;
     if constexpr (FN == DLT_FN_ELU) return x > 0 ? x : alpha * expm1f(x);
-    if constexpr (FN == DLT_FN_SCALE) return alpha * x;
+    if constexpr (FN == DLT_FN_SCALE) return alpha == 0.0f ? 0.0f : alpha * x;
     if constexpr (FN == DLT_FN_EXP) return expf(x);
     if constexpr (FN == DLT_FN_SQUARE) return x * x;
     if constexpr (FN == DLT_FN_SQRT) return sqrtf(x);

@@ -76,20 +76,25 @@ __global__ void sum_squares_k(In g, int64_t n, bool packed, double *out, double 
     if (grid_sum<1>(sum, part, ticket) && threadIdx.x == 0) *out = sum[0];
 }
 
-/* coef from loss f64[2], sumsq f64[1] or NULL, step: ops/update_ops.h. One thread. */
+/* coef from loss f64[2], sumsq and states f64[1] or NULL, step: ops/update_ops.h. One thread. */
 __global__ void grad_scale_k(DltGradScale a, const double *loss, const double *sumsq,
-                             const DltStepState *state, float *coef)
+                             const DltStepState *state, const double *states, float *coef)
 {
     begin();
     double weight = loss[1] * (double)state->loss_scale;
     double scale = loss[1] == 0 ? 0.0 : state->sample_weight / weight;
     double norm = sumsq ? sqrt(*sumsq) * fabs(scale) : 0.0;
-    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm);
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm) &&
+                  (!states || isfinite(*states));
     coef[DLT_COEF_NORM] = (float)norm;
-    coef[DLT_COEF_SKIP] = finite ? 0.0f : 1.0f;
+    float mean = loss[1] == 0 ? 0.0f : (float)(loss[0] / loss[1]);
+    bool spike = state->loss_limit > 0 && mean > state->loss_limit;
+    coef[DLT_COEF_LOSS] = mean;
+    coef[DLT_COEF_SKIP] = (float)(!finite ? DLT_SKIP_NONFINITE
+                                  : spike ? DLT_SKIP_SPIKE
+                                          : DLT_SKIP_NONE);
     if (a.clip > 0 && norm > (double)a.clip) scale *= (double)a.clip / norm;
     coef[DLT_COEF_SCALE] = (float)scale;
-    coef[3] = 0.0f;
 }
 
 /* What an update rule sees of one element: w and its states are changed in place. */
@@ -245,6 +250,18 @@ __global__ void ema_k(DltUpdate a, Slabs t, const float *coef, const DltStepStat
     }
 }
 
+/* state = kept when coef[SKIP] is set, else kept = state.  state, kept: n words of 4 bytes. */
+__global__ void settle_k(unsigned *state, unsigned *kept, const float *coef, int64_t n)
+{
+    begin();
+    bool back = coef[DLT_COEF_SKIP] != 0.0f;
+    unsigned *to = back ? state : kept;
+    const unsigned *from = back ? kept : state;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        to[i] = from[i];
+}
+
 /* ---- launches ---- */
 
 static Out changed(const DltCall *c, int i)
@@ -276,6 +293,13 @@ static DltStatus launch_ema(const DltCall *c, DltErr *err)
                    *(const DltUpdate *)c->node->attr, t, (const float *)c->in[2],
                    (const DltStepState *)c->in[3]);
 }
+static DltStatus launch_settle(const DltCall *c, DltErr *err)
+{
+    const DltTensor *state = c->node->in[0];
+    int64_t n = count_of(state) * (state->dtype == DLT_F64 ? 2 : 1);
+    return enqueue(c, err, settle_k, blocks_for(c, n, BLOCK, 8), BLOCK, 0, (unsigned *)c->in[0],
+                   (unsigned *)c->in[1], (const float *)c->in[2], n);
+}
 static DltStatus launch_accumulate(const DltCall *c, DltErr *err)
 {
     int64_t n = count_of(c->node->in[0]);
@@ -304,7 +328,7 @@ static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
 {
     return enqueue(c, err, grad_scale_k, 1, 1, 0, *(const DltGradScale *)c->node->attr,
                    (const double *)c->in[0], (const double *)c->in[1],
-                   (const DltStepState *)c->in[2], (float *)c->out[0]);
+                   (const DltStepState *)c->in[2], (const double *)c->in[3], (float *)c->out[0]);
 }
 
 DLT_CUDA_KERNEL(accumulate, "accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
@@ -320,6 +344,7 @@ DLT_CUDA_KERNEL(adagrad, "adagrad_update.cuda.slab", dlt_cuda_accepts_any, nullp
                 update<Adagrad>);
 DLT_CUDA_KERNEL(lion, "lion_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Lion>);
 DLT_CUDA_KERNEL(ema, "ema_update.cuda.slab", dlt_cuda_accepts_any, nullptr, launch_ema);
+DLT_CUDA_KERNEL(settle, "settle.cuda.flat", dlt_cuda_accepts_any, nullptr, launch_settle);
 
 } // namespace
 
@@ -333,4 +358,5 @@ const DltKernel *const dlt_cuda_rmsprop_update[] = {&rmsprop, nullptr};
 const DltKernel *const dlt_cuda_adagrad_update[] = {&adagrad, nullptr};
 const DltKernel *const dlt_cuda_lion_update[] = {&lion, nullptr};
 const DltKernel *const dlt_cuda_ema_update[] = {&ema, nullptr};
+const DltKernel *const dlt_cuda_settle[] = {&settle, nullptr};
 }

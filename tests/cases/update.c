@@ -36,6 +36,8 @@ static const Case rows[] = {
      ATTR(DltGradScale, 0)},
     {OP(grad_scale), .why = "clipped", .in = {C(LOSS_PAIR, 2), C(LOSS_PAIR, 1), CASE_STEP},
      ATTR(DltGradScale, 0.0625F)},
+    {OP(grad_scale), .why = "running statistics",
+     .in = {C(LOSS_PAIR, 2), C(LOSS_PAIR, 1), CASE_STEP, C(LOSS_PAIR, 1)}, ATTR(DltGradScale, 0)},
     {OP(grad_scale), .why = "below the clip", .in = {C(LOSS_PAIR, 2), C(LOSS_PAIR, 1), CASE_STEP},
      ATTR(DltGradScale, 100)},
 
@@ -67,6 +69,9 @@ static const Case rows[] = {
      ATTR(DltUpdate, COMMON, .eps = 1e-10, .lr_decay = 0.1)},
     {OP(lion_update), .why = "lion", .in = {SLAB(S)},
      ATTR(DltUpdate, COMMON, .beta1 = 0.9, .beta2 = 0.99)},
+    {OP(settle), .why = "kept", .in = {S, S, C(COEF, 4)}},
+    {OP(settle), .why = "taken back", .in = {S, S, C(COEF_SKIP, 4)}},
+    {OP(settle), .why = "sums taken back", .in = {C(DOUBLE, 7), C(DOUBLE, 7), C(COEF_SKIP, 4)}},
     {OP(ema_update), .why = "constant", .in = {S, S, C(COEF, 4), CASE_STEP},
      ATTR(DltUpdate, .decay = 0.99)},
     {OP(ema_update), .why = "warm", .in = {S, S, C(COEF, 4), CASE_STEP},

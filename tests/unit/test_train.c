@@ -283,7 +283,7 @@ static void divergence_stops(void **state)
     char samples[200] = "";
     assert_int_equal(r->status, DLT_E_NUMERIC);
     assert_int_equal(sscanf(r->err.report[0].text,
-                            "step %lld: the loss or its gradient is not finite (gradient norm "
+                            "step %lld: the loss or its gradient is not finite (loss "
                             "%*[^)]); the batch held the samples %199[0-9 ]",
                             &step, samples),
                      2);

@@ -44,7 +44,7 @@ DLT_CLONES static void relu_grad(const float *dy, const float *s, float *dx, flo
 DLT_CLONES static void scale(const float *x, float *y, float alpha, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i++)
-        y[i] = alpha * x[i];
+        y[i] = alpha == 0 ? 0 : alpha * x[i];
 }
 
 /* relu is leaky_relu with alpha 0. What needs exp or erf goes to the plain loops: the compiler cannot
