@@ -84,8 +84,8 @@ __global__ void grad_scale_k(DltGradScale a, const double *loss, const double *s
     double weight = loss[1] * (double)state->loss_scale;
     double scale = loss[1] == 0 ? 0.0 : state->sample_weight / weight;
     double norm = sumsq ? sqrt(*sumsq) * fabs(scale) : 0.0;
-    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm) &&
-                  (!states || isfinite(*states));
+    bool finite =
+        isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm) && (!states || isfinite(*states));
     coef[DLT_COEF_NORM] = (float)norm;
     float mean = loss[1] == 0 ? 0.0f : (float)(loss[0] / loss[1]);
     bool spike = state->loss_limit > 0 && mean > state->loss_limit;

@@ -280,7 +280,7 @@ static void dump(void **state)
     dlt_reshape(&h.b, dlt_unary(&h.b, y, DLT_FN_LEAKY_RELU, 0.25), dlt_shape1(1280));
     assert_string_equal(
         help_dump(&h),
-        "input %0 u8[48] step\n"
+        "input %0 u8[56] step\n"
         "input %1 f32[128, 784] x\n"
         "param %2 f32[10, 784] fc.weight\n"
         "param %4 f32[10] fc.bias\n"
