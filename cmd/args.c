@@ -23,6 +23,8 @@ const DltField dlt_options[] = {
     DLT_BOOL(DltArgs, verbose, .help = "say more"),
     DLT_BOOL(DltArgs, eager, .help = "run node by node, so that faults carry the node's name"),
     DLT_BOOL(DltArgs, check, .help = "fail unless the stored metric is reproduced"),
+    DLT_BOOL(DltArgs, hash, .help = "print 16 digits that stand for the resolved config"),
+    DLT_BOOL(DltArgs, origin, .help = "say beside each value where it was written"),
     DLT_BOOL(DltArgs, help, .help = "this text"),
     DLT_FIELDS_END,
 };

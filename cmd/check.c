@@ -1,4 +1,4 @@
-/* dltrain check, plan, config: everything that can be said about a run without running it. */
+/* dltrain check, plan: everything that can be said about a run without running it. */
 #include "cmd/cmd.h"
 
 static DltStatus read_and_plan(const DltArgs *args, DltSpec **spec, DltModelGraph **model,
@@ -91,23 +91,4 @@ const DltCommand dlt_command_plan = {
     .max_word = 1,
     .options = (const char *const[]){"device", "threads", "dump", NULL},
     .run = run_plan,
-};
-
-static DltStatus run_config(const DltArgs *args, DltErr *err)
-{
-    DltSpec *spec = NULL;
-    DLT_TRY(
-        dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
-    fputs(dlt_yaml_write(args->arena, spec->resolved), stdout);
-    return DLT_OK;
-}
-
-const DltCommand dlt_command_config = {
-    .name = "config",
-    .words = "CONFIG [key=value...]",
-    .help = "the resolved config: every default written out",
-    .min_word = 1,
-    .max_word = 1,
-    .options = NULL,
-    .run = run_config,
 };

@@ -15,7 +15,7 @@ typedef struct DltArgs {
     /* options */
     const char *out, *device, *init, *data, *dump;
     int64_t threads, stop_at;
-    bool json, quiet, eager, check, verbose, help;
+    bool json, quiet, eager, check, verbose, help, hash, origin;
 } DltArgs;
 
 typedef struct DltCommand {
