@@ -1,13 +1,17 @@
 /* argv -> command row -> exit code. Prints errors; decides nothing else. */
 #include "cmd/cmd.h"
 
+#include "base/fatal.h"
 #include "base/log.h"
 
 #include <unistd.h>
 
 __attribute__((noreturn)) static void out_of_memory(size_t bytes)
 {
-    fprintf(stderr, "error: out of host memory (%zu more bytes were needed)\n", bytes);
+    char cause[96];
+    snprintf(cause, sizeof cause, "out of host memory (%zu more bytes were needed)", bytes);
+    fprintf(stderr, "error: %s\n", cause);
+    dlt_fatal_run(cause);
     _exit(DLT_E_RESOURCE);
 }
 
@@ -58,6 +62,7 @@ int main(int argc, char **argv)
     static DltErr err;
     dlt_err_init(&err);
     dlt_arena_on_oom(out_of_memory);
+    dlt_fatal_signals();
     DltArena *arena = dlt_arena_new();
     if (!arena) out_of_memory(0);
     DltStatus status = run(arena, argc, argv, &err);

@@ -3,6 +3,7 @@
  * hiden: 3072 |         ^~~~~ Text from the user's files is cleaned of control bytes, so a config
  * cannot drive the terminal. */
 #include "base/err.h"
+#include "base/fatal.h"
 
 enum { SHOWN_COLUMNS = 160, SHOWN_BEFORE = 80 };
 
@@ -153,6 +154,9 @@ void dlt_err_print(const DltErr *err, FILE *out)
 
 void dlt_bug(const char *file, int line, const char *what)
 {
-    fprintf(stderr, "%s:%d: bug in dltrain: %s\n", file, line, what);
+    char cause[256];
+    snprintf(cause, sizeof cause, "%s:%d: bug in dltrain: %s", file, line, what);
+    fprintf(stderr, "%s\n", cause);
+    dlt_fatal_run(cause);
     abort();
 }

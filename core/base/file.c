@@ -1,6 +1,7 @@
 /* Whole files: a bounded read, and a write that appears whole or not at all. Messages show the
  * absolute path and the system's reason. */
 #include "base/file.h"
+#include "base/fatal.h"
 #include "base/rng.h"
 #include "base/sys.h"
 #include <errno.h>
@@ -10,8 +11,8 @@
 
 struct DltAtomic {
     DltArena *arena;
-    const char *path, *temp;
-    int fd; /* -1: committed or abandoned */
+    const char *path, *temp; /* temp NULL: committed or abandoned */
+    int fd;                  /* -1: closed */
 };
 
 /* Reads all of fd; the reason of a failure in *why. */
@@ -69,23 +70,34 @@ static void abandon_hook(void *file)
     dlt_atomic_abandon(file);
 }
 
+/* A name beside `path` that nobody else uses. */
+static const char *temp_name(const DltAtomic *f, const char *path, int try)
+{
+    const char *slash = strrchr(path, '/');
+    int folder_len = slash != NULL ? (int)(slash - path) + 1 : 0;
+    int64_t now = dlt_sys_now_ns();
+    return dlt_arena_printf(f->arena, "%.*s.%s.tmp.%ld.%08x", folder_len, path, path + folder_len,
+                            (long)getpid(), (unsigned)dlt_hash(&now, sizeof now, (uint64_t)try));
+}
+
 DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file, DltErr *err)
 {
     enum { TRIES = 16 };
     DltAtomic *f = DLT_NEW(arena, DltAtomic);
     *f = (DltAtomic){.arena = arena, .path = dlt_arena_str(arena, path), .fd = -1};
-    const char *slash = strrchr(path, '/');
-    int folder_len = slash != NULL ? (int)(slash - path) + 1 : 0;
+    dlt_arena_on_free(arena, abandon_hook, f);
     for (int i = 0; i < TRIES && f->fd < 0; i++) {
-        int64_t now = dlt_sys_now_ns();
-        f->temp =
-            dlt_arena_printf(arena, "%.*s.%s.tmp.%ld.%08x", folder_len, path, path + folder_len,
-                             (long)getpid(), (unsigned)dlt_hash(&now, sizeof now, (uint64_t)i));
-        f->fd = dlt_sys_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (f->fd < 0 && errno != EEXIST) break;
+        const char *temp = temp_name(f, path, i);
+        dlt_fatal_file(temp);
+        f->fd = dlt_sys_open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd >= 0) f->temp = temp;
+        if (f->fd >= 0) break;
+        int reason = errno;
+        dlt_fatal_file_drop(temp);
+        errno = reason;
+        if (reason != EEXIST) break;
     }
     if (f->fd < 0) return write_error(f, "create", errno, err);
-    dlt_arena_on_free(arena, abandon_hook, f);
     *file = f;
     return DLT_OK;
 }
@@ -111,7 +123,8 @@ static int sync_folder(DltAtomic *file)
     return failed;
 }
 
-DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err)
+/* Everything is on disk and the file is closed. */
+static DltStatus settle(DltAtomic *file, DltErr *err)
 {
     const char *what = "sync";
     bool ok = dlt_sys_fsync(file->fd) == 0;
@@ -121,17 +134,74 @@ DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err)
         file->fd = -1;
         ok = dlt_sys_close(fd) == 0;
     }
-    if (ok) {
-        what = "rename";
-        ok = dlt_sys_rename(file->temp, file->path) == 0;
-    }
-    if (!ok) {
+    if (ok) return DLT_OK;
+    int reason = errno;
+    dlt_atomic_abandon(file);
+    return write_error(file, what, reason, err);
+}
+
+static DltStatus take_name(DltAtomic *file, DltErr *err)
+{
+    if (dlt_sys_rename(file->temp, file->path) != 0) {
         int reason = errno;
         dlt_atomic_abandon(file);
-        return write_error(file, what, reason, err);
+        return write_error(file, "rename", reason, err);
     }
+    dlt_fatal_file_drop(file->temp);
     file->temp = NULL;
     return sync_folder(file) == 0 ? DLT_OK : write_error(file, "sync the folder of", errno, err);
+}
+
+DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err)
+{
+    DLT_TRY(settle(file, err));
+    return take_name(file, err);
+}
+
+/* link() never replaces a file, so the new name is made beside the old one and moved over it. */
+static DltStatus add_name(DltAtomic *file, const char *path, DltErr *err)
+{
+    const char *temp = temp_name(file, path, 0);
+    DltAtomic other = {.arena = file->arena, .path = path, .temp = temp, .fd = -1};
+    dlt_fatal_file(temp);
+    if (dlt_sys_link(file->temp, temp) != 0) {
+        int reason = errno;
+        dlt_fatal_file_drop(temp);
+        return write_error(&other, "link", reason, err);
+    }
+    if (dlt_sys_rename(temp, path) != 0) {
+        int reason = errno;
+        dlt_atomic_abandon(&other);
+        return write_error(&other, "rename", reason, err);
+    }
+    dlt_fatal_file_drop(temp);
+    return DLT_OK;
+}
+
+/* A link under a name of its own, made and removed, tells what the file system can. */
+static bool can_link(DltAtomic *file)
+{
+    const char *temp = temp_name(file, file->path, 1);
+    dlt_fatal_file(temp);
+    bool made = dlt_sys_link(file->temp, temp) == 0;
+    if (made) dlt_sys_unlink(temp);
+    dlt_fatal_file_drop(temp);
+    return made;
+}
+
+DltStatus dlt_atomic_commit_all(DltAtomic *file, const char *const *more, int n, bool *linked,
+                                DltErr *err)
+{
+    *linked = n == 0 || can_link(file);
+    if (!*linked) return DLT_OK;
+    DLT_TRY(settle(file, err));
+    for (int i = 0; i < n; i++) {
+        DltStatus status = add_name(file, more[i], err);
+        if (status == DLT_OK) continue;
+        dlt_atomic_abandon(file);
+        return status;
+    }
+    return take_name(file, err);
 }
 
 void dlt_atomic_abandon(DltAtomic *file)
@@ -139,6 +209,7 @@ void dlt_atomic_abandon(DltAtomic *file)
     if (file == NULL || file->temp == NULL) return;
     if (file->fd >= 0) dlt_sys_close(file->fd);
     dlt_sys_unlink(file->temp);
+    dlt_fatal_file_drop(file->temp);
     file->fd = -1;
     file->temp = NULL;
 }

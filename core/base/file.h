@@ -17,6 +17,11 @@ DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file,
                           DltErr *err) DLT_CHECKED;
 DltStatus dlt_atomic_write(DltAtomic *file, const void *bytes, size_t n, DltErr *err) DLT_CHECKED;
 DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err) DLT_CHECKED;
+/* The same under n more names in the same folder, which get the file before its own name does, each
+ * whole or not at all. One file with several names where the file system can; *linked false: it
+ * cannot, and nothing was done (the file is still open for dlt_atomic_commit). */
+DltStatus dlt_atomic_commit_all(DltAtomic *file, const char *const *more, int n, bool *linked,
+                                DltErr *err) DLT_CHECKED;
 void dlt_atomic_abandon(DltAtomic *file); /* removes the temporary file; NULL is allowed */
 
 /* "dir/of/config" + "../data/x" -> path as the system takes it; absolute names stay. */

@@ -23,6 +23,8 @@ void dlt_sys_pages_free(void *ptr, size_t bytes);
  * and aborts) until dlt_mem_thaw(): nothing is allocated inside a step. Counted, so they nest. */
 void dlt_mem_freeze(void);
 void dlt_mem_thaw(void);
+/* The calling thread works beside the steps (it writes checkpoints): it may allocate at any time. */
+void dlt_mem_beside(void);
 /* Number of allocations so far. */
 uint64_t dlt_mem_count(void);
 
@@ -37,6 +39,7 @@ bool dlt_sys_read_all(int fd, void *buf, size_t bytes);
 bool dlt_sys_write_all(int fd, const void *buf, size_t bytes);
 int dlt_sys_fsync(int fd);
 int dlt_sys_rename(const char *from, const char *to);
+int dlt_sys_link(const char *from, const char *to); /* a second name of a file */
 int dlt_sys_unlink(const char *path);
 int dlt_sys_mkdir(const char *path, int mode);
 int dlt_sys_rmdir(const char *path);

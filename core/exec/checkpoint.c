@@ -241,7 +241,8 @@ DltStatus dlt_checkpoint_bytes(const DltCheckpoint *c, int64_t *bytes, DltErr *e
     return status;
 }
 
-static DltStatus write_file(DltArena *arena, const char *path, const DltCheckpoint *c, DltErr *err)
+static DltStatus fill_file(DltArena *arena, const char *path, const DltCheckpoint *c,
+                           DltAtomic **file, DltErr *err)
 {
     DltCheckpointTensor *sorted = in_file_order(arena, c);
     for (int i = 0; i < c->n_tensor; i++)
@@ -249,21 +250,39 @@ static DltStatus write_file(DltArena *arena, const char *path, const DltCheckpoi
     char *head = NULL;
     int64_t n = 0;
     DLT_TRY(make_head(arena, c, sorted, &head, &n, err));
-    DltAtomic *file = NULL;
-    DLT_TRY(dlt_atomic_open(arena, path, &file, err));
-    DLT_TRY(dlt_atomic_write(file, head, (size_t)n, err));
+    DLT_TRY(dlt_atomic_open(arena, path, file, err));
+    DLT_TRY(dlt_atomic_write(*file, head, (size_t)n, err));
     for (int i = 0; i < c->n_tensor; i++)
-        DLT_TRY(dlt_atomic_write(file, sorted[i].bytes, (size_t)sorted[i].n_bytes, err));
+        DLT_TRY(dlt_atomic_write(*file, sorted[i].bytes, (size_t)sorted[i].n_bytes, err));
+    return DLT_OK;
+}
+
+static DltStatus write_all(DltArena *arena, const char *path, const char *const *more, int n,
+                           const DltCheckpoint *c, DltErr *err)
+{
+    bool linked = false;
+    DltAtomic *file = NULL;
+    DLT_TRY(fill_file(arena, path, c, &file, err));
+    DLT_TRY(dlt_atomic_commit_all(file, more, n, &linked, err));
+    if (linked) return DLT_OK;
+    for (int i = 0; i < n; i++)
+        DLT_TRY(dlt_checkpoint_write(more[i], c, err));
     return dlt_atomic_commit(file, err);
+}
+
+DltStatus dlt_checkpoint_write_all(const char *path, const char *const *more, int n,
+                                   const DltCheckpoint *c, DltErr *err)
+{
+    DltArena *arena = dlt_arena_new();
+    if (arena == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+    DltStatus status = write_all(arena, path, more, n, c, err);
+    dlt_arena_free(arena); /* removes what a failed write left */
+    return status;
 }
 
 DltStatus dlt_checkpoint_write(const char *path, const DltCheckpoint *c, DltErr *err)
 {
-    DltArena *arena = dlt_arena_new();
-    if (arena == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
-    DltStatus status = write_file(arena, path, c, err);
-    dlt_arena_free(arena); /* removes what a failed write left */
-    return status;
+    return dlt_checkpoint_write_all(path, NULL, 0, c, err);
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

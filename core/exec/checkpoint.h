@@ -65,6 +65,10 @@ typedef struct DltCheckpoint {
 DltStatus dlt_checkpoint_bytes(const DltCheckpoint *c, int64_t *bytes, DltErr *err) DLT_CHECKED;
 /* Atomic; RESOURCE on any failed call, the older file untouched. */
 DltStatus dlt_checkpoint_write(const char *path, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
+/* The same file under n more names in the same folder, which get it first: written once where the
+ * file system has hard links, else once a name. */
+DltStatus dlt_checkpoint_write_all(const char *path, const char *const *more, int n,
+                                   const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
 /* Whole file into the arena (or mapped privately), verified. Says what kind of file it is when it
  * is something else (YAML, gzip, PNG, ELF, HTML, an older version). */
 DltStatus dlt_checkpoint_read(DltArena *arena, const char *path, DltCheckpoint **c,

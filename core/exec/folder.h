@@ -12,6 +12,7 @@ typedef struct DltStepFile { /* a step-N.bin of this run */
 
 struct DltRunFolder {
     DltArena *arena;
+    DltArena *saves; /* what saving allocates, which may be another thread */
     const char *path;
     bool made; /* by this process */
     bool closed;

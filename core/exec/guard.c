@@ -136,6 +136,7 @@ static const char *fault_text(const DltFlags *flags, char text[160])
 DltStatus dlt_diverged(const DltTrainer *t, int64_t step, const char *more, DltErr *err)
 {
     char samples[400], fault[160];
+    DLT_TRY(dlt_saver_wait(t->saver, err));
     const char *newest = t->folder != NULL ? dlt_run_folder_newest(t->folder) : NULL;
     dlt_err(err, DLT_E_NUMERIC, "step %" PRId64 ": %s%s; the batch held the samples %s", step + 1,
             fault_text(&t->guard.flags[step % DLT_RING], fault), more,

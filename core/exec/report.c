@@ -282,12 +282,10 @@ DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err)
 {
     t->saved_step = t->at.step;
     if (t->folder == NULL) return DLT_OK;
-    DLT_TRY(dlt_snapshot_take(t->snapshot, err));
     t->at.epoch = (double)t->at.position / epoch_samples(t);
     t->at.losses = dlt_losses_text(t, t->row_arena);
     t->at.train_time_s = t->time_before_s + (double)(dlt_sys_now_ns() - t->start_ns) * 1e-9;
-    DltCheckpoint c = {.meta = t->at, .n_tensor = t->snapshot->n, .tensor = t->snapshot->entry};
-    DLT_TRY(dlt_run_folder_save(t->folder, &c, &t->spec->keep, best, err));
+    DLT_TRY(dlt_saver_start(t->saver, &t->at, best, err));
     t->saved_ns = dlt_sys_now_ns();
     return DLT_OK;
 }

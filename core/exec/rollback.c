@@ -37,6 +37,7 @@ static void take_state(DltTrainer *t, const DltCheckpoint *c, int64_t position)
 
 DltStatus dlt_rollback(DltTrainer *t, DltErr *err)
 {
+    DLT_TRY(dlt_saver_wait(t->saver, err));
     const char *newest = t->folder != NULL ? dlt_run_folder_newest(t->folder) : NULL;
     int64_t bad = t->guard.bad, after = dlt_position_of(t, bad + 1);
     if (newest == NULL)

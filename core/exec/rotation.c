@@ -15,7 +15,7 @@ static void add_file(DltRunFolder *f, const char *path, int64_t step)
         }
     if (f->n_file == f->cap_file) {
         int cap = f->cap_file > 0 ? 2 * f->cap_file : 16;
-        DltStepFile *bigger = DLT_NEW_ARRAY(f->arena, cap, DltStepFile);
+        DltStepFile *bigger = DLT_NEW_ARRAY(f->saves, cap, DltStepFile);
         if (f->n_file > 0) memcpy(bigger, f->file, (size_t)f->n_file * sizeof *bigger);
         f->file = bigger;
         f->cap_file = cap;
@@ -44,7 +44,7 @@ static void adopt_file(void *ctx, const char *name)
     dlt_err_init(&unused);
     DltArena *arena = is_step_name(name) ? dlt_arena_new() : NULL;
     if (arena == NULL) return;
-    const char *path = dlt_path_join(s->f->arena, s->f->path, name);
+    const char *path = dlt_path_join(s->f->saves, s->f->path, name);
     DltCheckpoint *c = NULL;
     bool ours = dlt_checkpoint_read_header(arena, path, &c, &unused) == DLT_OK &&
                 c->meta.run == s->of->run && c->meta.step <= s->of->step;
@@ -89,25 +89,22 @@ static DltStatus prune(DltRunFolder *f, const DltKeep *keep, DltErr *err)
     return DLT_OK;
 }
 
-static DltStatus write_as(DltRunFolder *f, const char *name, const DltCheckpoint *c, DltErr *err)
-{
-    const char *path = dlt_path_join(f->arena, f->path, name);
-    DLT_TRY(dlt_checkpoint_write(path, c, err));
-    f->newest = path;
-    return DLT_OK;
-}
-
+/* best.bin, step-N.bin, last.bin: what comes last is the newest for whoever looks. */
 DltStatus dlt_run_folder_save(DltRunFolder *f, const DltCheckpoint *c, const DltKeep *keep,
                               bool best, DltErr *err)
 {
     int64_t step = c->meta.step;
+    const char *more[2];
+    int n = 0;
+    const char *last = dlt_path_join(f->saves, f->path, "last.bin"), *numbered = NULL;
+    if (best) more[n++] = dlt_path_join(f->saves, f->path, "best.bin");
+    if (keep->last > 0 || stays_for_ever(keep, step))
+        more[n++] = numbered =
+            dlt_arena_printf(f->saves, "%s/step-%lld.bin", f->path, (long long)step);
     DLT_TRY(dlt_metrics_sync(f, err));
-    if (best) DLT_TRY(write_as(f, "best.bin", c, err));
-    if (keep->last > 0 || stays_for_ever(keep, step)) {
-        DLT_TRY(write_as(f, dlt_arena_printf(f->arena, "step-%lld.bin", (long long)step), c, err));
-        add_file(f, f->newest, step);
-    }
-    DLT_TRY(write_as(f, "last.bin", c, err));
+    DLT_TRY(dlt_checkpoint_write_all(last, more, n, c, err));
+    if (numbered != NULL) add_file(f, numbered, step);
+    f->newest = last;
     dlt_log_debug("saved %s at step %lld", f->newest, (long long)step);
     return prune(f, keep, err);
 }

@@ -150,7 +150,7 @@ static DltStatus bind_all(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
     DLT_TRY(dlt_program_bind(t->p, NULL, NULL, err));
     DLT_TRY(load_weights(t, c, err));
-    if (t->folder != NULL) dlt_snapshot_reserve(t->snapshot);
+    DLT_TRY(dlt_saver_open(t, err));
     size_t bytes = dlt_exec_bytes(t->p->exec);
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) {
         DltEvaluator *e = t->evaluator[i];

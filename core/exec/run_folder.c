@@ -24,8 +24,12 @@ enum { N_RUN_FILE = sizeof run_files / sizeof run_files[0] };
 DltStatus dlt_folder_error(const DltRunFolder *f, const char *what, const char *path, DltErr *err)
 {
     int reason = errno;
-    return dlt_err(err, DLT_E_RESOURCE, "cannot %s %s: %s", what, dlt_path_absolute(f->arena, path),
-                   strerror(reason));
+    DltArena *arena = dlt_arena_new(); /* any thread */
+    (void)f;
+    (void)dlt_err(err, DLT_E_RESOURCE, "cannot %s %s: %s", what,
+                  arena != NULL ? dlt_path_absolute(arena, path) : path, strerror(reason));
+    dlt_arena_free(arena);
+    return DLT_E_RESOURCE;
 }
 
 static const char *inside(const DltRunFolder *f, const char *name)
@@ -250,7 +254,10 @@ static DltStatus fill(DltRunFolder *f, const DltSpec *spec, bool resume, DltErr 
 
 static void close_hook(void *folder)
 {
-    dlt_run_folder_close(folder);
+    DltRunFolder *f = folder;
+    dlt_run_folder_close(f);
+    dlt_arena_free(f->saves);
+    f->saves = NULL;
 }
 
 DltStatus dlt_run_folder_open(DltArena *arena, const DltSpec *spec, const char *out, bool resume,
@@ -264,12 +271,14 @@ DltStatus dlt_run_folder_open(DltArena *arena, const DltSpec *spec, const char *
                         .jsonl_fd = -1,
                         .csv_fd = -1,
                         .last_step = -1};
+    f->saves = dlt_arena_new();
+    if (f->saves == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+    dlt_arena_on_free(arena, close_hook, f);
     if (out != NULL) {
         DLT_TRY(make_asked(f, err));
     } else {
         DLT_TRY(make_next(f, file_name(arena, spec->name), err));
     }
-    dlt_arena_on_free(arena, close_hook, f);
     DltStatus status = fill(f, spec, resume, err);
     if (status != DLT_OK) {
         dlt_run_folder_discard(f);

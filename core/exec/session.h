@@ -55,9 +55,11 @@ typedef struct DltSnapshot {
 int64_t dlt_first_nonfinite(const DltTensor *t, const void *bytes, double *value);
 DltSnapshot *dlt_snapshot_new(DltProgram *p);
 /* Host memory for the copies, once the size is known to fit. */
-void dlt_snapshot_reserve(DltSnapshot *s);
-/* Copies from the device; NUMERIC naming the tensor when a weight or state is not finite. */
+DltStatus dlt_snapshot_reserve(DltSnapshot *s, DltErr *err) DLT_CHECKED;
+/* Copies from the device. */
 DltStatus dlt_snapshot_take(DltSnapshot *s, DltErr *err) DLT_CHECKED;
+/* NUMERIC naming the tensor when a weight or state of the copy is not finite. Any thread. */
+DltStatus dlt_snapshot_check(const DltSnapshot *s, DltErr *err) DLT_CHECKED;
 /* The same run goes on: every tensor must be there, nothing may be left over. */
 DltStatus dlt_snapshot_restore(DltSnapshot *s, const DltCheckpoint *c, DltErr *err) DLT_CHECKED;
 /* Weights for evaluation, behind `prefix` first; what only training needs is passed over. */

@@ -67,6 +67,7 @@ static DltStatus asked_to_stop(const DltTrainer *t)
 static DltStatus stop(DltTrainer *t, DltStatus how, DltErr *err)
 {
     if (t->saved_step != t->at.step) DLT_TRY(dlt_save(t, false, err));
+    DLT_TRY(dlt_saver_wait(t->saver, err));
     dlt_log("stopped at step %lld of %lld as asked; `dltrain resume` goes on",
             (long long)t->at.step, (long long)t->spec->updates);
     return how;
@@ -83,7 +84,8 @@ static DltStatus run(DltTrainer *t, DltErr *err)
         if (how != DLT_OK) return stop(t, how, err);
         DLT_TRY(dlt_report(t, &reported, err));
         if (!reported) continue; /* a signal came: stop; or a bad update: roll back */
-        if (t->finished) return DLT_OK;
+        if (t->finished) return dlt_saver_wait(t->saver, err);
+        DLT_TRY(dlt_saver_look(t->saver, err));
         DLT_TRY(frozen_update(t, err));
         DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
         dlt_progress_live(&t->progress, place);
@@ -93,6 +95,10 @@ static DltStatus run(DltTrainer *t, DltErr *err)
 DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err)
 {
     DltStatus status = run(t, err);
+    DltErr unused; /* why the run ended stands in err already */
+    dlt_err_init(&unused);
+    if (status != DLT_OK && dlt_saver_wait(t->saver, &unused) != DLT_OK)
+        dlt_log("the last checkpoint could not be saved: %s", unused.report[0].text);
     bool nonfinite =
         status == DLT_E_NUMERIC && t->guard.bad >= 0 && t->guard.fault == DLT_SKIP_NONFINITE;
     if (nonfinite) dlt_replay(t, t->guard.bad, err);

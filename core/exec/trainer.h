@@ -27,6 +27,7 @@ typedef struct DltGuard {
     DltLoss loss[DLT_LOSSES]; /* a ring; only with train.guard.loss_spike */
 } DltGuard;
 
+typedef struct DltSaver DltSaver;
 typedef struct DltTrainer {
     DltArena *arena;
     DltSession *s;
@@ -40,6 +41,7 @@ typedef struct DltTrainer {
     DltRunFolder *folder;                 /* NULL: nothing is written */
     DltCheckpoint *init;                  /* of --init, or NULL */
     DltSnapshot *snapshot;
+    DltSaver *saver; /* NULL: nothing is written */
     DltProgress progress;
     DltCheckpointMeta at; /* step, position, batch_count, best ..., kept up to date */
     bool finished;        /* nothing is left to train */
@@ -68,6 +70,17 @@ DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
 /* trainer.c: what update number `step` (from 0) tells the device. */
 DltStepState dlt_step_state(const DltTrainer *t, int64_t step, int64_t micro, int64_t n_micro);
+
+/* saver.c: writes checkpoints beside the steps. While a save is under way the folder's checkpoints are
+ * the saver's: wait before they are asked for. A saver that is NULL has nothing to do. */
+DltStatus dlt_saver_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
+/* Takes the snapshot and begins to write it, when the save before is finished. */
+DltStatus dlt_saver_start(DltSaver *s, const DltCheckpointMeta *meta, bool best,
+                          DltErr *err) DLT_CHECKED;
+/* Until the save under way is on disk; how the last one ended, told once. */
+DltStatus dlt_saver_wait(DltSaver *s, DltErr *err) DLT_CHECKED;
+/* The same without waiting: OK while it is under way. */
+DltStatus dlt_saver_look(DltSaver *s, DltErr *err) DLT_CHECKED;
 
 /* guard.c: bad updates. */
 DltStatus dlt_flags_open(DltTrainer *t, DltErr *err) DLT_CHECKED;

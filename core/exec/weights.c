@@ -54,10 +54,15 @@ DltSnapshot *dlt_snapshot_new(DltProgram *p)
     return s;
 }
 
-void dlt_snapshot_reserve(DltSnapshot *s)
+DltStatus dlt_snapshot_reserve(DltSnapshot *s, DltErr *err)
 {
-    for (int i = 0; i < s->n; i++)
-        s->entry[i].bytes = dlt_arena_new_bytes(s->p->s->arena, (size_t)s->entry[i].n_bytes, 1);
+    for (int i = 0; i < s->n; i++) {
+        s->entry[i].bytes = dlt_host_memory(s->p->s, (size_t)s->entry[i].n_bytes);
+        if (s->entry[i].bytes == NULL)
+            return dlt_err(err, DLT_E_RESOURCE, "out of host memory for checkpoints: %s needs %lld",
+                           s->entry[i].name, (long long)s->entry[i].n_bytes);
+    }
+    return DLT_OK;
 }
 
 static void *host_copy(const DltSnapshot *s, int i)
@@ -88,7 +93,11 @@ DltStatus dlt_snapshot_take(DltSnapshot *s, DltErr *err)
 {
     for (int i = 0; i < s->n; i++)
         DLT_TRY(dlt_exec_fetch(s->p->exec, s->tensor[i], host_copy(s, i), err));
-    DLT_TRY(dlt_exec_sync(s->p->exec, err));
+    return dlt_exec_sync(s->p->exec, err);
+}
+
+DltStatus dlt_snapshot_check(const DltSnapshot *s, DltErr *err)
+{
     for (int i = 0; i < s->n; i++) {
         if (s->tensor[i] == s->p->m->graph->metrics) continue; /* sums over skipped steps may be */
         double value = 0;

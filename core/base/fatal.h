@@ -1,0 +1,20 @@
+/* What is still done when the process cannot go on: memory is out, a bug was found, a fatal signal
+ * came. Half-written files are removed and one hook may leave a record. Everything works without
+ * allocating and inside a signal handler. */
+#ifndef DLT_FATAL_H
+#define DLT_FATAL_H
+
+#include "base/err.h"
+
+/* A file that must not outlive a failed process, until it is dropped. The path is copied; paths
+ * longer than 1,023 bytes, and more than 16 files at once, are not kept. */
+void dlt_fatal_file(const char *path);
+void dlt_fatal_file_drop(const char *path);
+/* record(cause) is called once when the process fails; NULL: none. One at a time. */
+void dlt_fatal_hook(void (*record)(const char *cause));
+/* Removes the files and calls the hook. Only the first call does anything. */
+void dlt_fatal_run(const char *cause);
+/* SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT run it and then end the process as they would have. */
+void dlt_fatal_signals(void);
+
+#endif
