@@ -68,7 +68,8 @@ $B/starters.o: $B/starters.c
 	$(CC) -std=c17 -fPIC -c -o $@ $<
 
 # plug-ins: undefined core symbols are resolved by the program that opens them
-FLAGS_core_cpu_dnnl_ := -fopenmp
+# a x + b may be one operation: the fast kernels name their order of sums, not each rounding
+FLAGS_core_cpu_dnnl_ := -fopenmp -ffp-contract=fast
 $B/dltrain-dnnl.so: $(DNNL_SRC:%.c=$B/%.o)
 	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm
 # sm_80 code runs on 8.6 and 8.9 too; PTX serves what is newer than Hopper

@@ -62,6 +62,7 @@ static DltStatus device_open(DltArena *arena, const DltDeviceOptions *o, DltDevi
     const DltCpuPlugin *plugin;
     DltDevice *dev = DLT_NEW(arena, DltDevice);
     dev->arena = arena;
+    dev->strict = !o->tf32;
     dlt_cpu_machine(&dev->info);
     DLT_TRY(open_plugin(dev, o, n_thread, &plugin, err));
     if (plugin == NULL) {
@@ -79,6 +80,16 @@ static DltStatus device_open(DltArena *arena, const DltDeviceOptions *o, DltDevi
     }
     *out = dev;
     return DLT_OK;
+}
+
+int dlt_cpu_threads(const DltDevice *dev)
+{
+    return dev->team->n_thread;
+}
+
+bool dlt_cpu_is_strict(const DltDevice *dev)
+{
+    return dev->strict;
 }
 
 static void device_info(DltDevice *dev, DltDeviceInfo *info)

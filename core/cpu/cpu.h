@@ -10,6 +10,10 @@
 typedef void (*DltTask)(void *ctx, int64_t begin, int64_t end);
 void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
 int dlt_pool_threads(const DltStream *s);
+/* What kernels ask the device in accepts and prepare: its threads, and whether f32 products must be plain sums
+ * (train.precision: f32). */
+int dlt_cpu_threads(const DltDevice *dev);
+bool dlt_cpu_is_strict(const DltDevice *dev);
 
 /* A team of threads makes n_chunk calls of run(ctx, chunk) on all its threads and returns when all
  * are done. The plug-in may bring its own (OpenMP), so that there is one team. */

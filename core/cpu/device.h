@@ -22,6 +22,7 @@ struct DltDevice {
     DltTeam *own_team; /* NULL when the plug-in brings one */
     DltRegion *regions;
     DltDeviceInfo info;
+    bool strict;
     const DltKernel *const *kernels[DLT_N_OP]; /* plug-in first, plain, dlt_cpu_widen last */
 };
 

@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     char program[4096];
     DltErr err;
     Bench b = {.only = NULL};
-    DltDeviceOptions o = {.n_thread = 0};
+    DltDeviceOptions o = {.n_thread = 0, .tf32 = true};
     DltArena *arena = dlt_arena_new();
     dlt_err_init(&err);
     for (int i = 1; i + 1 < argc; i += 2) {

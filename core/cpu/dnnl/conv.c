@@ -1,6 +1,6 @@
 /* Convolutions through oneDNN primitives made in prepare. relu is a post-op; other activations run over the
  * flat output. A shape for which the library has only reference code is refused. */
-#include "cpu/dnnl/fast.h"
+#include "cpu/dnnl/winograd.h"
 
 static DltDnnlConv describe(const DltNode *n)
 {
@@ -76,7 +76,7 @@ static DltStatus bwd_filter(const DltCall *c, DltErr *err)
 static const DltKernel fwd_k = {"conv_fwd.cpu.onednn", accepts, prepare, fwd};
 static const DltKernel bwd_data_k = {"conv_bwd_data.cpu.onednn", accepts, prepare, bwd_data};
 static const DltKernel bwd_filter_k = {"conv_bwd_filter.cpu.onednn", accepts, prepare, bwd_filter};
-const DltKernel *const dlt_fast_conv_fwd[] = {&fwd_k, NULL};
-const DltKernel *const dlt_fast_conv_bwd_data[] = {&bwd_data_k, NULL};
-const DltKernel *const dlt_fast_conv_bwd_filter[] = {&bwd_filter_k, &dlt_fast_first_conv_filter,
-                                                     NULL};
+const DltKernel *const dlt_fast_conv_fwd[] = {&dlt_fast_wino_fwd, &fwd_k, NULL};
+const DltKernel *const dlt_fast_conv_bwd_data[] = {&dlt_fast_wino_bwd_data, &bwd_data_k, NULL};
+const DltKernel *const dlt_fast_conv_bwd_filter[] = {&dlt_fast_wino_bwd_filter, &bwd_filter_k,
+                                                     &dlt_fast_first_conv_filter, NULL};

@@ -2,11 +2,11 @@
  * statistics, one to apply. Sums run in f32 over one plane around the channel's first value and in double
  * across planes, in a fixed order. Formulas in ops/norm.h. */
 #include "ops/norm.h"
-#include "cpu/dnnl/fast.h"
+#include "cpu/dnnl/tile.h"
 
 #include <math.h>
 
-enum { SPLITS = 8, MAX_BLOCK = 16 };
+enum { SPLITS = 8, STRANDS = 4 /* sums side by side, for the adder's latency */ };
 
 typedef struct Norm {
     int64_t n, blocks, hw, blk, splits; /* splits of N for the sums */
@@ -66,21 +66,37 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
-/* sum (x - pivot), sum (x - pivot)^2 of one plane of blk channels. */
-static inline __attribute__((always_inline)) void
-plane_stats(const float *x, const float *pivot, int64_t hw, int blk, double *s, double *q)
+/* s, q += the strands' sums of eight channels, strand by strand */
+DLT_INLINE void add_strands(const DltV8 sum[STRANDS], const DltV8 square[STRANDS], double *s,
+                            double *q)
 {
-    float sum[MAX_BLOCK] = {0}, square[MAX_BLOCK] = {0};
-    for (int64_t i = 0; i < hw; i++)
-        for (int j = 0; j < blk; j++) {
-            float d = x[i * blk + j] - pivot[j];
-            sum[j] += d;
-            square[j] += d * d;
-        }
-    for (int j = 0; j < blk; j++) {
-        s[j] += (double)sum[j];
-        q[j] += (double)square[j];
+    DltV8 a = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    DltV8 b = (square[0] + square[1]) + (square[2] + square[3]);
+    for (int j = 0; j < 8; j++) {
+        s[j] += (double)a[j];
+        q[j] += (double)b[j];
     }
+}
+
+/* sum (x - pivot), sum (x - pivot)^2 of eight channels of a plane. */
+DLT_INLINE void plane_stats(const float *x, const float *pivot, int64_t hw, int blk, double *s,
+                            double *q)
+{
+    DltV8 sum[STRANDS] = {{0}}, square[STRANDS] = {{0}}, p = *(const DltV8 *)pivot;
+    int64_t i = 0;
+    for (; i + STRANDS <= hw; i += STRANDS)
+#pragma GCC unroll 4
+        for (int k = 0; k < STRANDS; k++) {
+            DltV8 d = *(const DltV8 *)(x + (i + k) * blk) - p;
+            sum[k] += d;
+            square[k] += d * d;
+        }
+    for (; i < hw; i++) {
+        DltV8 d = *(const DltV8 *)(x + i * blk) - p;
+        sum[0] += d;
+        square[0] += d * d;
+    }
+    add_strands(sum, square, s, q);
 }
 
 /* Task t: channel block t / splits, part t % splits of the samples. */
@@ -96,10 +112,12 @@ DLT_CLONES static void stats_task(void *ctx, int64_t begin, int64_t end)
         memset(q, 0, (size_t)k->blk * sizeof *q);
         for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++) {
             const float *x = k->x + (n * k->blocks + cb) * k->hw * k->blk;
-            if (k->blk == 8)
+            if (k->blk == 8) {
                 plane_stats(x, pivot, k->hw, 8, s, q);
-            else
+            } else {
                 plane_stats(x, pivot, k->hw, 16, s, q);
+                plane_stats(x + 8, pivot + 8, k->hw, 16, s + 8, q + 8);
+            }
         }
     }
 }
@@ -113,18 +131,33 @@ static double total(const Norm *k, int which, int64_t channel)
     return sum;
 }
 
-/* out = act(x * a1 + a2 + res) of one plane. */
-static inline __attribute__((always_inline)) void
-apply_plane(const Norm *k, int64_t offset, const float *a1, const float *a2, int blk)
+/* out = act(x * a1 + a2 + res) of eight channels of a plane. */
+DLT_INLINE void apply_half(const Norm *k, int64_t offset, int64_t c, int blk, bool has_res,
+                           bool relu)
 {
-    const float *x = k->x + offset, *res = k->res ? k->res + offset : NULL;
-    float *y = k->out + offset, low = k->relu ? 0.0f : -INFINITY;
-    for (int64_t i = 0; i < k->hw; i++)
-        for (int j = 0; j < blk; j++) {
-            float v = x[i * blk + j] * a1[j] + a2[j];
-            if (res) v += res[i * blk + j];
-            y[i * blk + j] = v < low ? low : v;
-        }
+    const float *x = k->x + offset, *res = k->res + (has_res ? offset : 0);
+    float *y = k->out + offset;
+    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
+    for (int64_t i = 0; i < k->hw * blk; i += blk) {
+        DltV8 v = *(const DltV8 *)(x + i) * a1 + a2;
+        if (has_res) v += *(const DltV8 *)(res + i);
+        if (relu) dlt_v8_relu(&v);
+        *(DltV8 *)(y + i) = v;
+    }
+}
+
+DLT_INLINE void apply_plane(const Norm *k, int64_t offset, int64_t c, int blk)
+{
+    for (int half = 0; half < blk; half += 8) {
+        if (k->res && k->relu)
+            apply_half(k, offset + half, c + half, blk, true, true);
+        else if (k->res)
+            apply_half(k, offset + half, c + half, blk, true, false);
+        else if (k->relu)
+            apply_half(k, offset + half, c + half, blk, false, true);
+        else
+            apply_half(k, offset + half, c + half, blk, false, false);
+    }
 }
 
 DLT_CLONES static void apply_task(void *ctx, int64_t begin, int64_t end)
@@ -133,9 +166,9 @@ DLT_CLONES static void apply_task(void *ctx, int64_t begin, int64_t end)
     for (int64_t p = begin; p < end; p++) {
         int64_t cb = p % k->blocks * k->blk, offset = p * k->hw * k->blk;
         if (k->blk == 8)
-            apply_plane(k, offset, k->a1 + cb, k->a2 + cb, 8);
+            apply_plane(k, offset, cb, 8);
         else
-            apply_plane(k, offset, k->a1 + cb, k->a2 + cb, 16);
+            apply_plane(k, offset, cb, 16);
     }
 }
 
@@ -185,22 +218,43 @@ static DltStatus infer(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-/* sum d, sum d (x - mean) of one plane; d = dy where y > 0 (relu), else dy. */
-static inline __attribute__((always_inline)) void
-plane_grad_sums(const Norm *k, int64_t offset, const float *mean, int blk, double *s, double *q)
+/* d = dy where y > 0 (relu), else dy */
+DLT_INLINE void masked(const Norm *k, int64_t at, bool relu, DltV8 *d)
 {
-    const float *x = k->x + offset, *dy = k->dy + offset, *y = k->relu ? k->y + offset : NULL;
-    float sum[MAX_BLOCK] = {0}, product[MAX_BLOCK] = {0};
-    for (int64_t i = 0; i < k->hw; i++)
-        for (int j = 0; j < blk; j++) {
-            float d = dy[i * blk + j];
-            if (y) d = y[i * blk + j] > 0 ? d : 0.0f;
+    *d = *(const DltV8 *)(k->dy + at);
+    if (relu) *d = (DltV8)((DltI8)*d & (*(const DltV8 *)(k->y + at) > 0.0F));
+}
+
+/* sum d, sum d (x - mean) of eight channels of a plane. */
+DLT_INLINE void grad_sums_half(const Norm *k, int64_t offset, int64_t c, int blk, bool relu,
+                               double *s, double *q)
+{
+    DltV8 sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const DltV8 *)(k->mean + c), d;
+    int64_t i = 0;
+    for (; i + STRANDS <= k->hw; i += STRANDS)
+#pragma GCC unroll 4
+        for (int j = 0; j < STRANDS; j++) {
+            int64_t at = offset + (i + j) * blk;
+            masked(k, at, relu, &d);
             sum[j] += d;
-            product[j] += d * (x[i * blk + j] - mean[j]);
+            product[j] += d * (*(const DltV8 *)(k->x + at) - mean);
         }
-    for (int j = 0; j < blk; j++) {
-        s[j] += (double)sum[j];
-        q[j] += (double)product[j];
+    for (; i < k->hw; i++) {
+        masked(k, offset + i * blk, relu, &d);
+        sum[0] += d;
+        product[0] += d * (*(const DltV8 *)(k->x + offset + i * blk) - mean);
+    }
+    add_strands(sum, product, s, q);
+}
+
+DLT_INLINE void plane_grad_sums(const Norm *k, int64_t offset, int64_t c, int blk, double *s,
+                                double *q)
+{
+    for (int half = 0; half < blk; half += 8) {
+        if (k->relu)
+            grad_sums_half(k, offset + half, c + half, blk, true, s + half, q + half);
+        else
+            grad_sums_half(k, offset + half, c + half, blk, false, s + half, q + half);
     }
 }
 
@@ -216,27 +270,38 @@ DLT_CLONES static void grad_sums_task(void *ctx, int64_t begin, int64_t end)
         for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++) {
             int64_t offset = (n * k->blocks + cb) * k->hw * k->blk;
             if (k->blk == 8)
-                plane_grad_sums(k, offset, k->mean + cb * 8, 8, s, q);
+                plane_grad_sums(k, offset, cb * 8, 8, s, q);
             else
-                plane_grad_sums(k, offset, k->mean + cb * 16, 16, s, q);
+                plane_grad_sums(k, offset, cb * 16, 16, s, q);
         }
     }
 }
 
-/* dx = a1 d + a2 x + a3 of one plane, and dres = d. */
-static inline __attribute__((always_inline)) void grad_plane(const Norm *k, int64_t offset,
-                                                             int64_t c, int blk)
+/* dx = a1 d + a2 x + a3 of eight channels of a plane, and dres = d. */
+DLT_INLINE void grad_half(const Norm *k, int64_t offset, int64_t c, int blk, bool relu,
+                          bool has_res)
 {
-    const float *x = k->x + offset, *dy = k->dy + offset, *y = k->relu ? k->y + offset : NULL;
-    const float *a1 = k->a1 + c, *a2 = k->a2 + c, *a3 = k->a3 + c;
-    float *dx = k->out + offset, *dres = k->dres ? k->dres + offset : NULL;
-    for (int64_t i = 0; i < k->hw; i++)
-        for (int j = 0; j < blk; j++) {
-            float d = dy[i * blk + j];
-            if (y) d = y[i * blk + j] > 0 ? d : 0.0f;
-            dx[i * blk + j] = a1[j] * d + a2[j] * x[i * blk + j] + a3[j];
-            if (dres) dres[i * blk + j] = d;
-        }
+    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
+    DltV8 a3 = *(const DltV8 *)(k->a3 + c), d;
+    for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
+        masked(k, at, relu, &d);
+        *(DltV8 *)(k->out + at) = a1 * d + (a2 * *(const DltV8 *)(k->x + at) + a3);
+        if (has_res) *(DltV8 *)(k->dres + at) = d;
+    }
+}
+
+DLT_INLINE void grad_plane(const Norm *k, int64_t offset, int64_t c, int blk)
+{
+    for (int half = 0; half < blk; half += 8) {
+        if (k->relu && k->dres)
+            grad_half(k, offset + half, c + half, blk, true, true);
+        else if (k->relu)
+            grad_half(k, offset + half, c + half, blk, true, false);
+        else if (k->dres)
+            grad_half(k, offset + half, c + half, blk, false, true);
+        else
+            grad_half(k, offset + half, c + half, blk, false, false);
+    }
 }
 
 DLT_CLONES static void grad_task(void *ctx, int64_t begin, int64_t end)

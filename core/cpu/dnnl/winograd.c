@@ -1,0 +1,233 @@
+/* Winograd's convolution, forward and data gradient (a convolution of dy with the turned filters). The filters
+ * are transformed first; then each thread takes a run of tiles, some at a time so that they stay in its cache:
+ * inputs transformed, 36 products of [tiles, C] [C, 16] a panel of filters, outputs transformed back with bias
+ * and relu. Every output has its own sum, so results do not depend on the threads. */
+#include "cpu/dnnl/winograd.h"
+
+enum { PANEL = DLT_TILE_COLS, TILES = 30, PAD = 16 /* floats between points: other cache sets */ };
+
+DltWino dlt_wino_describe(const DltNode *n)
+{
+    const DltConv *a = n->attr;
+    bool back = n->kind == DLT_OP_conv_bwd_data;
+    const DltTensor *x = n->in[0], *y = n->kind == DLT_OP_conv_bwd_filter ? n->in[1] : n->out[0];
+    DltWino k = {.n = x->shape.dim[0],
+                 .c = x->shape.dim[1],
+                 .h = x->shape.dim[2],
+                 .w = x->shape.dim[3],
+                 .k = y->shape.dim[1],
+                 .p = y->shape.dim[2],
+                 .q = y->shape.dim[3],
+                 .blk = dlt_fast_block(x),
+                 .filter = a->kernel[0],
+                 .side = DLT_WINO_SIDE + 1 - a->kernel[0]};
+    k.top = back ? k.filter - 1 - a->pad[0] : a->pad[0];
+    k.left = back ? k.filter - 1 - a->pad[2] : a->pad[2];
+    k.rows = (k.p + k.side - 1) / k.side;
+    k.cols = (k.q + k.side - 1) / k.side;
+    return k;
+}
+
+static bool refuse(DltWhy *why_not, const char *why)
+{
+    snprintf(why_not->text, sizeof why_not->text, "%s", why);
+    return false;
+}
+
+bool dlt_wino_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    const DltConv *a = n->attr;
+    const DltTensor *x = n->in[0], *y = n->kind == DLT_OP_conv_bwd_filter ? n->in[1] : n->out[0];
+    if (dlt_cpu_is_strict(dev)) return refuse(why_not, "precision f32 wants direct sums");
+    if (!dlt_fast_f32(n, why_not)) return false;
+    bool unit = a->stride[0] * a->stride[1] * a->dilation[0] * a->dilation[1] * a->groups == 1;
+    bool size = a->kernel[0] == a->kernel[1] && (a->kernel[0] == 3 || a->kernel[0] == 5);
+    if (!unit || !size) return refuse(why_not, "only for 3x3 and 5x5 of stride 1, undivided");
+    if (dlt_fast_block(x) == 0 || x->layout != y->layout)
+        return refuse(why_not, "not channel-blocked");
+    DltWino k = dlt_wino_describe(n);
+    if (k.c % PANEL != 0 || k.k % PANEL != 0)
+        return refuse(why_not, "only for channels in sixteens");
+    if (2 * k.p * k.q < k.rows * k.cols * k.side * k.side)
+        return refuse(why_not, "the image fills less than half of its tiles");
+    return true;
+}
+
+typedef struct Run {
+    DltWino k;
+    const float *w;
+    float *u, *scratch; /* u [K/16][36][C][16] */
+    int64_t slots;      /* runs of tiles, one a thread */
+    bool back;          /* data gradient: w is [C, K, ..] and turned */
+} Run;
+
+static size_t scratch_floats(const DltWino *k)
+{
+    return DLT_WINO_POINTS * (size_t)(TILES * k->c + PAD + TILES * PANEL + PAD);
+}
+
+/* The r x r filters of eight outputs from `to` on at input `from`. */
+DLT_INLINE void load_filters(const Run *r, int64_t from, int64_t to, DltV8 *g, int filter)
+{
+    int64_t taps = filter * filter;
+    for (int64_t i = 0; i < taps; i++)
+        for (int64_t lane = 0; lane < 8; lane++)
+            g[i][lane] = r->back ? r->w[(from * r->k.k + to + lane) * taps + taps - 1 - i]
+                                 : r->w[((to + lane) * r->k.c + from) * taps + i];
+}
+
+/* u = G g G^T of input channels [begin, end) */
+DLT_INLINE void filters(const Run *r, int64_t begin, int64_t end, int filter)
+{
+    const DltWino *k = &r->k;
+    for (int64_t c = begin; c < end; c++)
+        for (int64_t to = 0; to < k->k; to += 8) {
+            DltV8 g[25], half[6][5], t[6];
+            load_filters(r, c, to, g, filter);
+            for (int j = 0; j < filter; j++) {
+                DltV8 column[5];
+                for (int i = 0; i < filter; i++)
+                    column[i] = g[i * filter + j];
+                dlt_wino_g(column, t, filter);
+                for (int i = 0; i < 6; i++)
+                    half[i][j] = t[i];
+            }
+            float *u = r->u + to / PANEL * DLT_WINO_POINTS * k->c * PANEL + c * PANEL + to % PANEL;
+            for (int i = 0; i < 6; i++) {
+                dlt_wino_g(half[i], t, filter);
+                for (int j = 0; j < 6; j++)
+                    *(DltV8 *)(u + (i * 6 + j) * k->c * PANEL) = t[j];
+            }
+        }
+}
+
+DLT_CLONES static void filters_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Run *r = ctx;
+    if (r->k.filter == 3)
+        filters(r, begin, end, 3);
+    else
+        filters(r, begin, end, 5);
+}
+
+/* out = act(A^T m A + bias) of tile t at channel ch; rows and columns outside the image are left out. */
+DLT_INLINE void output(const DltWino *k, DltWinoTile t, int64_t ch, const float *m, int64_t stride,
+                       int side)
+{
+    DltV8 half[4][6], y[4], bias = {0};
+    if (k->bias) bias = *(const DltV8 *)(k->bias + ch);
+    float *out = k->out + dlt_wino_plane(t.n, ch, k->k, k->p * k->q, k->blk);
+    int64_t left = k->q - t.x * side, below = k->p - t.y * side;
+#pragma GCC unroll 1
+    for (int j = 0; j < 6; j++) {
+        DltV8 d[6];
+#pragma GCC unroll 6
+        for (int i = 0; i < 6; i++)
+            d[i] = *(const DltV8 *)(m + (i * 6 + j) * stride);
+        dlt_wino_at(d, y, side);
+#pragma GCC unroll 4
+        for (int i = 0; i < side; i++)
+            half[i][j] = y[i];
+    }
+    out += (t.y * side * k->q + t.x * side) * k->blk;
+    for (int i = 0; i < side && i < below; i++) {
+        dlt_wino_at(half[i], y, side);
+#pragma GCC unroll 4
+        for (int j = 0; j < side; j++) {
+            DltV8 v = y[j] + bias;
+            if (k->relu) dlt_v8_relu(&v);
+            if (j < left) *(DltV8 *)(out + (i * k->q + j) * k->blk) = v;
+        }
+    }
+}
+
+/* Tiles [t0, t1), at most TILES. */
+DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
+{
+    const DltWino *k = &r->k;
+    int64_t vs = TILES * k->c + PAD, ms = TILES * PANEL + PAD;
+    float *m = v + DLT_WINO_POINTS * vs;
+    for (int64_t t = t0; t < t1; t++)
+        for (int64_t c = 0; c < k->c; c += 8)
+            dlt_wino_input(k, dlt_wino_tile(k, t), c, v + (t - t0) * k->c + c, vs);
+    for (int64_t panel = 0; panel < k->k / PANEL; panel++) {
+        const float *u = r->u + panel * DLT_WINO_POINTS * k->c * PANEL;
+        for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
+            dlt_tile_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL, PANEL,
+                            k->c, m + f * ms, PANEL, false);
+        for (int64_t t = t0; t < t1; t++)
+            for (int64_t half = 0; half < PANEL; half += 8)
+                output(k, dlt_wino_tile(k, t), panel * PANEL + half, m + (t - t0) * PANEL + half,
+                       ms, side);
+    }
+}
+
+DLT_CLONES static void slot_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Run *r = ctx;
+    int64_t all = r->k.n * r->k.rows * r->k.cols;
+    for (int64_t slot = begin; slot < end; slot++) {
+        float *v = r->scratch + slot * (int64_t)scratch_floats(&r->k);
+        int64_t to = (slot + 1) * all / r->slots;
+        for (int64_t t = slot * all / r->slots; t < to; t += TILES) {
+            int64_t stop = t + TILES < to ? t + TILES : to;
+            if (r->k.side == 4)
+                tiles(r, t, stop, v, 4);
+            else
+                tiles(r, t, stop, v, 2);
+        }
+    }
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)err;
+    DltWino k = dlt_wino_describe(n);
+    size_t u = (size_t)(DLT_WINO_POINTS * k.c * k.k);
+    p->work_bytes = (u + (size_t)dlt_cpu_threads(dev) * scratch_floats(&k)) * sizeof(float);
+    return DLT_OK;
+}
+
+static void run(const DltCall *c, Run *r)
+{
+    r->k.in = c->in[0];
+    r->w = c->in[1];
+    r->u = c->work;
+    r->scratch = r->u + DLT_WINO_POINTS * r->k.c * r->k.k;
+    r->slots = dlt_pool_threads(c->stream);
+    dlt_pool_for(c->stream, r->k.c, 4, filters_task, r);
+    dlt_pool_for(c->stream, r->slots, 1, slot_task, r);
+}
+
+static DltStatus fwd(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltConv *a = c->node->attr;
+    bool fused = a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre;
+    Run r = {.k = dlt_wino_describe(c->node)};
+    r.k.bias = c->in[2];
+    r.k.out = a->ep.save_pre ? c->out[1] : c->out[0];
+    r.k.relu = fused;
+    run(c, &r);
+    DltFlat f = {.fn = a->ep.act, .x = r.k.out, .y = c->out[0]};
+    if (a->ep.act.fn && !fused)
+        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
+    return DLT_OK;
+}
+
+static DltStatus bwd_data(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltConv *a = c->node->attr;
+    Run r = {.k = dlt_wino_describe(c->node), .back = true};
+    r.k.out = c->out[0];
+    run(c, &r);
+    DltFlat f = {.fn = a->ep.act_grad, .x = c->out[0], .saved = c->in[2], .y = c->out[0]};
+    if (a->ep.act_grad.fn)
+        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
+    return DLT_OK;
+}
+
+const DltKernel dlt_fast_wino_fwd = {"conv_fwd.cpu.winograd", dlt_wino_accepts, prepare, fwd};
+const DltKernel dlt_fast_wino_bwd_data = {"conv_bwd_data.cpu.winograd", dlt_wino_accepts, prepare,
+                                          bwd_data};
