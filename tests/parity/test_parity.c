@@ -421,9 +421,8 @@ static bool open_devices(const char *name)
     dlt_err_init(&err);
     driver = (Driver){.arena = dlt_arena_new(), .host = dlt_sys_pages(REGION)};
     /* tf32 on the CPU: Winograd's convolution, inside the same bounds */
-    DltDeviceOptions o = {.deterministic = true,
-                          .tf32 = strcmp(name, "cpu") == 0,
-                          .plugin_folder = dirname(program)};
+    DltDeviceOptions o = {
+        .deterministic = true, .tf32 = strcmp(name, "cpu") == 0, .plugin_folder = dirname(program)};
     driver.reference = case_cpu_device(driver.arena, 1);
     bool opened = dlt_backend_find(name, DLT_NO_MARK, &driver.backend, &err) == DLT_OK &&
                   driver.backend->open(driver.arena, &o, &driver.dev, &err) == DLT_OK &&
