@@ -23,6 +23,10 @@ typedef struct DltBlob {
 /* Opens folder/name. at: where the config names it (the place of "not found"). The arena closes. */
 DltStatus dlt_blob_open(DltArena *arena, const char *folder, const char *name, DltMark at,
                         DltBlob **blob, DltErr *err) DLT_CHECKED;
+/* Opens the files that folder/name matches, in order of name; without wildcards it is one file. No
+ * match is DATA at `at`. */
+DltStatus dlt_blob_list(DltArena *arena, const char *folder, const char *name, DltMark at,
+                        DltBlob ***blob, int *n, DltErr *err) DLT_CHECKED;
 /* Bytes of the caller, which must outlive the blob; `name` stands for the path in messages. */
 DltBlob *dlt_blob_memory(DltArena *arena, const char *name, const void *bytes, int64_t n);
 /* A part of a plain blob, itself coded (a member of a zip archive). bytes: size of its contents. */

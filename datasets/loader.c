@@ -43,16 +43,26 @@ struct DltLoader {
 /* The epoch that a position is in: positions [first, end). A batch may straddle two. */
 typedef struct Epoch {
     int64_t number, first, end;
+    int64_t shift; /* of windows of tokens: DltDataset.n_shift */
     DltPermutation order;
 } Epoch;
 
+/* A number of the epoch's stream that its permutation does not use. */
+static int64_t shift_of(const DltLoader *l, uint64_t stream)
+{
+    int64_t n = l->config.split.ds->n_shift;
+    return n > 0 ? dlt_rng_below(dlt_philox(l->config.seed, stream, UINT64_MAX).v[0], (uint32_t)n)
+                 : 0;
+}
+
 static void enter_epoch(const DltLoader *l, int64_t position, Epoch *e)
 {
+    uint64_t stream = dlt_rng_stream(DLT_RNG_ORDER, (uint64_t)(position / l->per_epoch));
     e->number = position / l->per_epoch;
     e->first = e->number * l->per_epoch;
     e->end = e->first + l->per_epoch;
-    dlt_rng_permutation(&e->order, l->config.seed,
-                        dlt_rng_stream(DLT_RNG_ORDER, (uint64_t)e->number), l->config.split.n);
+    e->shift = shift_of(l, stream);
+    dlt_rng_permutation(&e->order, l->config.seed, stream, l->config.split.n);
 }
 
 /* The sample at a position of the training stream, or of the one pass of an evaluation. With drop_last
@@ -88,7 +98,7 @@ static void write_tickets(const DltLoader *l, Slot *slot)
         int32_t *ticket = slot->batch.ticket + i * DLT_TICKET_INTS;
         bool valid = i < slot->batch.n_valid;
         if (valid) sample = stream_at(l, slot->position + i, &epoch);
-        slot->id[i] = sample;
+        slot->id[i] = sample + epoch.shift * l->config.split.ds->n;
         ticket[DLT_TICKET_ROW] = (int32_t)(l->config.resident ? sample : i);
         ticket[DLT_TICKET_SAMPLE] = (int32_t)sample;
         ticket[DLT_TICKET_EPOCH] = (int32_t)(epoch.number & INT32_MAX);

@@ -61,6 +61,11 @@ DltStatus dlt_csv_check(DltArena *arena, const void *bytes, int64_t n, const Dlt
                         DltErr *err) DLT_CHECKED;
 DltStatus dlt_npy_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
                         DltErr *err) DLT_CHECKED;
+/* Text with a tokenizer that the caller has opened; shards of ids. */
+DltStatus dlt_text_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
+                         struct DltTokenizer *t, DltErr *err) DLT_CHECKED;
+DltStatus dlt_tokens_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
+                           DltErr *err) DLT_CHECKED;
 DltStatus dlt_npz_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err) DLT_CHECKED;
 
 #endif

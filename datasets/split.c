@@ -1,5 +1,7 @@
 /* `val: 10% of train`: a sample is held out by a hash of its content and target, so equal samples stay
- * on one side, and neither the order of the files nor the rest of the set moves a sample across. */
+ * on one side, and neither the order of the files nor the rest of the set moves a sample across.
+ * Windows of tokens are neighbours in one text, where a hash would put the two halves of a sentence
+ * on different sides: there the end of the text is held out, as a whole. */
 #include "base/rng.h"
 #include "datasets/reader.h"
 #include <math.h>
@@ -24,6 +26,14 @@ static DltStatus mark_held(const DltSamples *c, DltErr *err)
     return DLT_OK;
 }
 
+/* The last `fraction` of the windows, to the nearest whole number. */
+static void hold_tail(Held *h, int64_t n, double fraction)
+{
+    h->n = (int64_t)((double)n * fraction + 0.5);
+    for (int64_t i = n - h->n; i < n; i++)
+        h->held[i] = true;
+}
+
 DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fraction,
                              DltSplit *train, DltSplit *held_out, DltErr *err)
 {
@@ -36,7 +46,10 @@ DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fract
     int64_t *id = dlt_arena_try(arena, (size_t)ds->n, sizeof *id);
     if (h.held == NULL || id == NULL)
         return dlt_err(err, DLT_E_RESOURCE, "out of memory for splitting %s", ds->path);
-    DLT_TRY(dlt_samples_each(&all, mark_held, &h, err));
+    if (ds->vocab > 0)
+        hold_tail(&h, ds->n, fraction);
+    else
+        DLT_TRY(dlt_samples_each(&all, mark_held, &h, err));
     if (h.n == 0 || h.n == ds->n)
         return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = ds->path},
                           "%g%% of %lld samples leaves %lld to train on and %lld to hold out; both "

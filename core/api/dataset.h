@@ -8,6 +8,9 @@
 #include "base/shape.h"
 #include "config/schema.h"
 
+/* Target of a place that counts nothing: behind the end of a text. */
+enum { DLT_IGNORED = -1 };
+
 typedef struct DltDatasetDef DltDatasetDef;
 typedef struct DltDataset {
     const DltDatasetDef *def;
@@ -22,6 +25,12 @@ typedef struct DltDataset {
     DltDtype y_dtype; /* I32 class or id, F32 value */
     int64_t classes;  /* 0 for values */
     int64_t vocab;    /* token data, else 0 */
+    /* Token data whose windows each training epoch moves: ids n * shift + i, shift < n_shift, are
+     * samples too, window i moved by so many tokens towards the beginning. 0: none. */
+    int64_t n_shift;
+    /* Set by the caller of open for formats of text; `open` of the training set may learn it. NULL
+     * where there is none. */
+    struct DltTokenizer *tokenizer;
     const char *const *class_name;   /* [classes], or NULL: numbers */
     const char *const *feature_name; /* tables; NULL otherwise */
     uint64_t fingerprint; /* hash of the content's shape, size, names and a sample of its bytes */
@@ -62,7 +71,8 @@ typedef struct DltSplit {
     const int64_t *id;
 } DltSplit;
 /* `val: 10% of train`: a sample is held out when the hash of its content and label falls below the
- * fraction, so equal samples stay together and the split never changes with order. */
+ * fraction, so equal samples stay together and the split never changes with order. Of tokens the last
+ * windows are held out. */
 DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fraction,
                              DltSplit *train, DltSplit *held_out, DltErr *err) DLT_CHECKED;
 

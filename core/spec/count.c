@@ -13,6 +13,12 @@ static int64_t epoch_samples(const DltSpec *spec)
     return spec->data.drop_last ? n / spec->train.batch * spec->train.batch : n;
 }
 
+/* Tokens of an update, 0: the data has none. Padding counts, as every place of a window is computed. */
+static double batch_tokens(const DltSpec *spec)
+{
+    return (double)spec->train.batch * (double)dlt_data_window(spec);
+}
+
 /* Updates as a real number; 0 for units that are no number of updates. */
 static double exact_updates(const DltSpec *spec, DltSpan span)
 {
@@ -21,7 +27,7 @@ static double exact_updates(const DltSpec *spec, DltSpan span)
         [DLT_U_NONE] = 0.0,
         [DLT_U_STEPS] = 1.0,
         [DLT_U_EPOCHS] = (double)epoch_samples(spec) / batch,
-        [DLT_U_TOKENS] = 0.0,
+        [DLT_U_TOKENS] = batch_tokens(spec) > 0 ? 1.0 / batch_tokens(spec) : 0.0,
         [DLT_U_SAMPLES] = 1.0 / batch,
         [DLT_U_SECONDS] = 0.0,
         [DLT_U_PERCENT] = (double)spec->updates / 100.0,
@@ -37,15 +43,16 @@ int64_t dlt_spec_span_updates(const DltSpec *spec, DltSpan span)
 }
 
 /* CONFIG for units that cannot be counted here. */
-static DltStatus check_unit(DltSpan span, DltMark at, const char *path, bool percent, DltErr *err)
+static DltStatus check_unit(const DltSpec *spec, DltSpan span, DltMark at, const char *path,
+                            bool percent, DltErr *err)
 {
     static const char *const what[] = {
         [DLT_U_TOKENS] = "tokens, but the data has samples",
         [DLT_U_SECONDS] = "a time, which is no number of updates",
         [DLT_U_PERCENT] = "a share of the run, which this length defines",
     };
-    if (span.unit != DLT_U_TOKENS && span.unit != DLT_U_SECONDS &&
-        (span.unit != DLT_U_PERCENT || percent))
+    bool tokens = span.unit == DLT_U_TOKENS && batch_tokens(spec) == 0;
+    if (!tokens && span.unit != DLT_U_SECONDS && (span.unit != DLT_U_PERCENT || percent))
         return DLT_OK;
     return dlt_err_at(err, DLT_E_CONFIG, at, "%s: %s; write epochs, steps or samples", path,
                       what[span.unit]);
@@ -57,7 +64,7 @@ static DltStatus count_run(DltSpec *spec, DltErr *err)
     const DltTrainSpec *t = &spec->train;
     int64_t n = spec->data.source[DLT_TRAIN].split.n;
     DltMark at = dlt_opts_mark(o, offsetof(DltTrainOpts, length));
-    DLT_TRY(check_unit(t->length, at, "train.for", false, err));
+    DLT_TRY(check_unit(spec, t->length, at, "train.for", false, err));
     if (t->batch > n)
         return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltTrainOpts, batch)),
                           "train.batch: %" PRId64 " is more than the %" PRId64
@@ -83,7 +90,7 @@ static DltStatus count_options(DltSpec *spec, const DltPieceSpec *p, void **opts
         memcpy(&span, (const char *)p->opts.v + f->offset, sizeof span);
         if (span.unit == DLT_U_NONE) continue;
         const char *path = dlt_arena_printf(spec->arena, "%s.%s", p->opts.name, f->key);
-        DLT_TRY(check_unit(span, dlt_opts_mark(&p->opts, f->offset), path, true, err));
+        DLT_TRY(check_unit(spec, span, dlt_opts_mark(&p->opts, f->offset), path, true, err));
         span = (DltSpan){(double)dlt_spec_span_updates(spec, span), DLT_U_STEPS};
         memcpy((char *)*opts + f->offset, &span, sizeof span);
     }
@@ -132,7 +139,7 @@ static DltStatus count_interval(const DltSpec *spec, const DltOpts *o, size_t of
     if (!o->v) return DLT_OK;
     memcpy(&span, (const char *)o->v + offset, sizeof span);
     if (span.unit == DLT_U_NONE) return DLT_OK;
-    DLT_TRY(check_unit(span, dlt_opts_mark(o, offset), path, true, err));
+    DLT_TRY(check_unit(spec, span, dlt_opts_mark(o, offset), path, true, err));
     *updates = dlt_spec_span_updates(spec, span);
     return DLT_OK;
 }
@@ -144,7 +151,7 @@ static DltStatus check_checkpoint_units(const DltSpec *spec, DltErr *err)
     for (int i = 0; i < 2; i++)
         if (spec->checkpoint_every[i].unit != DLT_U_SECONDS)
             status =
-                dlt_first(status, check_unit(spec->checkpoint_every[i],
+                dlt_first(status, check_unit(spec, spec->checkpoint_every[i],
                                              dlt_opts_mark(o, offsetof(DltCheckpointOpts, every)),
                                              "checkpoint.every", true, err));
     return status;
@@ -157,7 +164,7 @@ static DltStatus count_expect(DltSpec *spec, DltErr *err)
         e->by = spec->updates;
         if (e->by_span.unit == DLT_U_NONE) continue;
         const char *path = dlt_arena_printf(spec->arena, "expect.%s", e->key);
-        DLT_TRY(check_unit(e->by_span, e->at, path, true, err));
+        DLT_TRY(check_unit(spec, e->by_span, e->at, path, true, err));
         e->by = dlt_spec_span_updates(spec, e->by_span);
         if (e->by > spec->updates)
             return dlt_err_at(err, DLT_E_CONFIG, e->at,

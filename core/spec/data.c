@@ -28,6 +28,12 @@ const DltField dlt_data_fields[] = {
     DLT_TREE(DltDataOpts, test,
              .help = "samples measured once at the end: a data format or a share of train",
              .example = "test: {idx: images.gz, labels: labels.gz}"),
+    DLT_TREE(DltDataOpts, tokenizer,
+             .help = "how text: becomes ids, for all sources: bytes, chars, {bpe: FILE} or gpt2",
+             .example = "tokenizer: chars"),
+    DLT_INT(DltDataOpts, window, .lo = 1, .hi = 1 << 24, .unit = "tokens",
+            .help = "tokens of a sample, for all sources of text: and tokens:",
+            .example = "window: 1024"),
     DLT_TREE(DltDataOpts, normalize,
              .help = "none, {mean, std}, or from train (also written standardize): (x - mean) / "
                      "std per channel of images and per column of tables; 8-bit images become "
@@ -107,6 +113,7 @@ static DltStatus read_format(DltReader *r, int split, const DltYaml *item, const
     DLT_TRY(dlt_pick(item, &rule, &pick, r->err));
     s->def = dlt_dataset_find(pick.kind);
     DltYaml *options = format_options(r, item, &pick, s->def->fields);
+    DLT_TRY(dlt_data_inherit(r, s->def->fields, path, options));
     DLT_TRY(dlt_schema_read(r->arena, s->def->fields, s->def->opt_size, options,
                             dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at, &s->opts,
                             r->err));
@@ -219,6 +226,7 @@ DltStatus dlt_read_data(DltReader *r, const DltYaml *tree)
     const DltYaml *const source[DLT_N_SPLIT] = {o->train, o->val, o->test};
     for (int i = 0; i < DLT_N_SPLIT; i++)
         status = dlt_first(status, read_source(r, i, source[i]));
+    if (status == DLT_OK) status = dlt_read_tokenizer(r);
     status = dlt_first(status, read_normalize(r, o->normalize));
     status = dlt_first(status, read_augment(r, o->augment));
     if (status == DLT_OK) status = check_shares(r);

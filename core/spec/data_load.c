@@ -20,7 +20,12 @@ static DltStatus open_source(DltReader *r, int split)
         s->ds = train->ds;
     }
     if (!s->def) return DLT_OK;
-    if (s->fraction == 0.0) {
+    if (s->fraction == 0.0 && r->spec->stored && r->spec->stored->train) {
+        s->ds = *r->spec->stored->train;
+        s->ds.def = s->def;
+        s->ds.tokenizer = r->spec->data.tokenizer;
+    } else if (s->fraction == 0.0) {
+        s->ds.tokenizer = r->spec->data.tokenizer;
         DLT_TRY(s->def->open(r->arena, &s->opts, r->spec->folder,
                              split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err));
         s->ds.def = s->def;
@@ -50,10 +55,23 @@ static bool fits_device(const DltDataset *ds)
     return dlt_dataset_x_bytes(ds) <= ((int64_t)1 << RESIDENT_BYTES_LOG2) / ds->n;
 }
 
+/* Windows that move lie nowhere as samples. */
+static DltStatus check_shift(DltReader *r)
+{
+    const DltSource *s = &r->spec->data.source[DLT_TRAIN];
+    if (!r->spec->data.resident || s->ds.n_shift == 0) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_CONFIG,
+                      dlt_opts_mark(&r->spec->sections->data, offsetof(DltDataOpts, cache)),
+                      "data.cache: device holds windows at fixed places; data.train.%s has shift: "
+                      "epoch, which needs cache: host",
+                      s->def->name);
+}
+
 DltStatus dlt_open_data(DltReader *r)
 {
     DltDataSpec *d = &r->spec->data;
     const DltDataOpts *o = r->spec->sections->data.v;
+    DLT_TRY(dlt_open_tokenizer(r));
     for (int i = 0; i < DLT_N_SPLIT; i++)
         DLT_TRY(open_source(r, i));
     estimate_shares(r->spec);
@@ -61,9 +79,10 @@ DltStatus dlt_open_data(DltReader *r)
     if (o->cache == DLT_CACHE_AUTO) {
         d->resident = true;
         for (int i = 0; i < DLT_N_SPLIT; i++)
-            if (d->source[i].def && !fits_device(&d->source[i].ds)) d->resident = false;
+            if (d->source[i].def && (!fits_device(&d->source[i].ds) || d->source[i].ds.n_shift > 0))
+                d->resident = false;
     }
-    return DLT_OK;
+    return check_shift(r);
 }
 
 static DltStatus check_agreement(const DltSpec *spec, int split, DltErr *err)

@@ -14,9 +14,9 @@ typedef struct DltRoot {
         *expect;
 } DltRoot;
 typedef struct DltDataOpts {
-    const DltYaml *train, *val, *test, *normalize, *augment;
+    const DltYaml *train, *val, *test, *tokenizer, *normalize, *augment;
     int cache, last;
-    int64_t threads;
+    int64_t threads, window;
 } DltDataOpts;
 typedef struct DltTrainOpts {
     DltSpan length;
@@ -140,6 +140,14 @@ DltStatus dlt_read_fields(DltReader *r, const DltField *fields, size_t size, con
 /* Sections, one function each; every error is reported, the status is the worst of them. */
 DltStatus dlt_read_data(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_open_data(DltReader *r) DLT_CHECKED;
+/* data_text.c: takes data.window over into a source's options; reads the tokenizer once the sources are
+ * read; opens it before they are opened. */
+DltStatus dlt_data_inherit(DltReader *r, const DltField *fields, const char *path,
+                           DltYaml *options) DLT_CHECKED;
+DltStatus dlt_read_tokenizer(DltReader *r) DLT_CHECKED;
+DltStatus dlt_open_tokenizer(DltReader *r) DLT_CHECKED;
+/* Tokens of a sample of data.train as the config says; 0: samples are no windows of tokens. */
+int64_t dlt_data_window(const DltSpec *spec);
 DltStatus dlt_check_data(const DltSpec *spec, DltErr *err) DLT_CHECKED; /* against open data sets */
 DltStatus dlt_read_loss(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_read_train(DltReader *r, const DltYaml *tree) DLT_CHECKED;

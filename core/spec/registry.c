@@ -14,6 +14,7 @@ ROW(loss_row, dlt_losses)
 ROW(optim_row, dlt_optims)
 ROW(schedule_row, dlt_schedules)
 ROW(dataset_row, dlt_datasets)
+ROW(tokenizer_row, dlt_tokenizers)
 
 static bool metric_row(int i, DltRegistryRow *row)
 {
@@ -37,6 +38,7 @@ const DltRegistry dlt_registries[DLT_N_REGISTRY] = {
     [DLT_REG_METRIC] = {"eval.metrics", "metric", "metrics", metric_row},
     [DLT_REG_DATASET] = {"data", "data format", "data formats", dataset_row},
     [DLT_REG_AUGMENT] = {"data.augment", "augmentation", "augmentations", augment_row},
+    [DLT_REG_TOKENIZER] = {"data.tokenizer", "tokenizer", "tokenizers", tokenizer_row},
 };
 
 const char *const *dlt_registry_names(DltArena *arena, int registry, const char *const *more)

@@ -69,11 +69,13 @@ static const char *lookup(void *ctx, DltArena *arena, const char *dotted)
     const struct {
         const char *name;
         int64_t value;
-    } known[] = {{"data.classes", ds->classes},
-                 {"data.vocab", ds->vocab},
-                 {"data.samples", spec->data.source[DLT_TRAIN].split.n},
-                 {"data.features", ds->x_shape.rank == 1 ? ds->x_shape.dim[0] : 0},
-                 {"data.channels", ds->x_shape.rank == 3 ? ds->x_shape.dim[0] : 0}};
+    } known[] = {
+        {"data.classes", ds->classes},
+        {"data.vocab", ds->vocab},
+        {"data.window", ds->vocab > 0 ? ds->x_shape.dim[0] : 0},
+        {"data.samples", spec->data.source[DLT_TRAIN].split.n},
+        {"data.features", ds->x_shape.rank == 1 && ds->vocab == 0 ? ds->x_shape.dim[0] : 0},
+        {"data.channels", ds->x_shape.rank == 3 ? ds->x_shape.dim[0] : 0}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].name, dotted) != 0) continue;
         if (!open) return "1";
@@ -285,13 +287,22 @@ DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
     return read_tree(s, err);
 }
 
+DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_override,
+                               const char *const *override, DltSpec **spec, DltErr *err)
+{
+    DltSpec *s = new_spec(arena, stored->name, stored->folder, n_override, override);
+    s->stored = stored;
+    s->text = stored->text;
+    DLT_TRY(dlt_config_load_text(arena, s->path, s->text, n_override, override, &s->tree, err));
+    *spec = s;
+    return read_tree(s, err);
+}
+
 DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text,
                              const char *folder, int n_override, const char *const *override,
                              DltSpec **spec, DltErr *err)
 {
-    DltSpec *s = new_spec(arena, name, folder, n_override, override);
-    s->text = text;
-    DLT_TRY(dlt_config_load_text(arena, name, text, n_override, override, &s->tree, err));
-    *spec = s;
-    return read_tree(s, err);
+    DltStored *stored = DLT_NEW(arena, DltStored);
+    *stored = (DltStored){.name = name, .text = text, .folder = folder};
+    return dlt_spec_read_stored(arena, stored, n_override, override, spec, err);
 }

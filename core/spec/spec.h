@@ -5,6 +5,7 @@
 
 #include "api/dataset.h"
 #include "api/layer.h"
+#include "api/tokenizer.h"
 #include "api/train.h"
 #include "config/expand.h"
 #include "ops/data_ops.h"
@@ -26,7 +27,9 @@ typedef struct DltDataSpec {
     DltSource source[DLT_N_SPLIT];
     int normalize; /* DLT_NORM_* */
     DltFloats mean, std;
-    DltFetch augment; /* pad, cutout, flip */
+    DltFetch augment;        /* pad, cutout, flip */
+    DltTokenizer *tokenizer; /* of data.train, opened; NULL: none */
+    DltOpts tokenizer_opts;
     int64_t n_thread;
     bool resident, drop_last; /* cache: auto or device; last: drop */
 } DltDataSpec;
@@ -92,9 +95,19 @@ typedef struct DltExpect {
 } DltExpect;
 bool dlt_expect_holds(const DltExpect *e, double value); /* false for NaN */
 
+/* What a checkpoint knows of a run, so that its spec can be read without the files it came from. */
+typedef struct DltStored {
+    const char *name, *text, *folder; /* the config */
+    const char *tokenizer;            /* as dlt_tokenizer_write has written it; NULL: none */
+    /* The training set as it was described; NULL: the sets are opened. With it no data file is looked
+     * at, and none can be loaded. */
+    const DltDataset *train;
+} DltStored;
+
 typedef struct DltSpec {
     DltArena *arena;
-    DltYaml *tree; /* merged and overridden, not expanded */
+    const DltStored *stored; /* NULL: read from files */
+    DltYaml *tree;           /* merged and overridden, not expanded */
     DltYaml *resolved;
     const char *path, *folder;
     const char
@@ -154,6 +167,7 @@ enum {
     DLT_REG_METRIC,
     DLT_REG_DATASET,
     DLT_REG_AUGMENT,
+    DLT_REG_TOKENIZER,
     DLT_N_REGISTRY
 };
 extern const DltRegistry dlt_registries[DLT_N_REGISTRY];
@@ -164,6 +178,9 @@ DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
 DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text,
                              const char *folder, int n_override, const char *const *override,
                              DltSpec **spec, DltErr *err) DLT_CHECKED;
+DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_override,
+                               const char *const *override, DltSpec **spec,
+                               DltErr *err) DLT_CHECKED;
 /* Loads the contents of the given splits (bit i), makes splits, measures normalisation. */
 DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err) DLT_CHECKED;
 

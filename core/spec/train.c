@@ -3,6 +3,7 @@
 #include "spec/read.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum { RECOMPUTE_NONE };
 
@@ -34,7 +35,8 @@ const DltField dlt_train_fields[] = {
      .help = "length of the run in epochs, steps (optimizer updates) or samples",
      .example = "for: 5 epochs"},
     DLT_TREE(DltTrainOpts, batch, .required = true,
-             .help = "samples an optimizer update, over all devices: a number or {global, micro}",
+             .help = "samples an optimizer update, over all devices: a number, N tokens (whole "
+                     "windows) or {global, micro}",
              .example = "batch: {global: 512, micro: 128}"),
     DLT_ENUM(DltTrainOpts, precision, .def = "tf32", .choices = precision_choices,
              .help = "tf32: f32 numbers, TF32 tensor cores where the device has them; f32 is "
@@ -111,10 +113,34 @@ const DltField dlt_guard_fields[] = {
     DLT_FIELDS_END,
 };
 
-static DltStatus read_batch(DltReader *r, const DltYaml *tree)
+/* "524288 tokens" -> the number of windows that they fill, as text; other values stay. */
+static DltStatus windows_of(DltReader *r, const char *path, DltYaml **value)
+{
+    const DltYaml *v = *value;
+    DltSpan span;
+    if (v->kind != DLT_YAML_SCALAR || !dlt_parse_span(v->text, &span) || span.unit != DLT_U_TOKENS)
+        return DLT_OK;
+    int64_t window = dlt_data_window(r->spec);
+    if (window == 0)
+        return dlt_err_at(r->err, DLT_E_CONFIG, v->at,
+                          "%s: %s, but data.train has samples; write their number", path, v->text);
+    double n = span.n / (double)window;
+    if (n != floor(n) || n < 1)
+        return dlt_err_at(r->err, DLT_E_CONFIG, v->at,
+                          "%s: %s are no whole number of windows of %" PRId64 " tokens", path,
+                          v->text, window);
+    *value = dlt_yaml_scalar(r->arena, dlt_arena_printf(r->arena, "%.0f", n), v->at);
+    return DLT_OK;
+}
+
+static DltStatus read_batch(DltReader *r, const DltYaml *written)
 {
     DltTrainSpec *t = &r->spec->train;
     DltOpts *o = &r->spec->sections->batch;
+    DltYaml *tree = dlt_yaml_copy(r->arena, written);
+    DLT_TRY(windows_of(r, "train.batch", &tree));
+    for (int i = 0; tree->kind == DLT_YAML_MAP && i < tree->n; i++)
+        DLT_TRY(windows_of(r, "train.batch", &tree->item[i]));
     DLT_TRY(dlt_schema_read(r->arena, dlt_batch_fields, sizeof(DltBatchOpts), tree, "train.batch",
                             tree->at, o, r->err));
     const DltBatchOpts *b = o->v;
