@@ -50,6 +50,9 @@ const char *dlt_checkpoint_path(const DltArgs *args, const char *word);
 /* Opens a checkpoint's spec: its stored config with the stored and the given overrides. */
 DltStatus dlt_spec_from_checkpoint(const DltArgs *args, const DltCheckpoint *c, DltSpec **spec,
                                    DltErr *err) DLT_CHECKED;
+/* The same from the file alone: no data file is looked at, and none can be loaded. */
+DltStatus dlt_spec_from_checkpoint_alone(const DltArgs *args, const DltCheckpoint *c,
+                                         DltSpec **spec, DltErr *err) DLT_CHECKED;
 const char *dlt_version(void); /* "0.1.0 (build 1a2b3c4)" */
 
 #endif

@@ -55,14 +55,27 @@ const char *dlt_checkpoint_path(const DltArgs *args, const char *word)
     return word;
 }
 
-DltStatus dlt_spec_from_checkpoint(const DltArgs *args, const DltCheckpoint *c, DltSpec **spec,
-                                   DltErr *err)
+static DltStatus from_checkpoint(const DltArgs *args, const DltCheckpoint *c, bool without_data,
+                                 DltSpec **spec, DltErr *err)
 {
+    DltStored *stored = NULL;
     int n = c->meta.n_override + args->n_override;
     const char **all = DLT_NEW_ARRAY(args->arena, n + 1, const char *);
     for (int i = 0; i < n; i++)
         all[i] =
             i < c->meta.n_override ? c->meta.override[i] : args->override[i - c->meta.n_override];
-    return dlt_spec_read_text(args->arena, c->meta.config_path, c->meta.config_text,
-                              c->meta.config_folder, n, all, spec, err);
+    DLT_TRY(dlt_stored_read(args->arena, c, without_data, &stored, err));
+    return dlt_spec_read_stored(args->arena, stored, n, all, spec, err);
+}
+
+DltStatus dlt_spec_from_checkpoint(const DltArgs *args, const DltCheckpoint *c, DltSpec **spec,
+                                   DltErr *err)
+{
+    return from_checkpoint(args, c, false, spec, err);
+}
+
+DltStatus dlt_spec_from_checkpoint_alone(const DltArgs *args, const DltCheckpoint *c,
+                                         DltSpec **spec, DltErr *err)
+{
+    return from_checkpoint(args, c, true, spec, err);
 }

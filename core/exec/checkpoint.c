@@ -60,6 +60,8 @@ static const MetaRow rows[] = {
     ROW(META_U64, run),
     ROW(META_U64, plan_hash),
     OPTIONAL(META_STR, device),
+    OPTIONAL(META_STR, tokenizer),
+    OPTIONAL(META_STR, data),
 };
 enum { N_ROW = sizeof rows / sizeof rows[0] };
 static const char override_key[] = "dltrain.overrides", class_key[] = "dltrain.class_names";

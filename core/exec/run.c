@@ -72,6 +72,9 @@ static void first_state(DltTrainer *t, const DltCheckpoint *c)
     t->at.seed = spec->seed;
     t->at.plan_hash = t->p->plan->hash;
     t->at.device = device_text(t->s);
+    t->at.data = dlt_stored_write(t->arena, &spec->data.source[DLT_TRAIN].ds);
+    const DltTokenizer *tokenizer = spec->data.tokenizer;
+    t->at.tokenizer = tokenizer != NULL ? dlt_tokenizer_write(t->arena, tokenizer) : NULL;
     t->first_step = t->at.step;
     t->time_before_s = t->at.train_time_s;
     t->saved_step = c != NULL ? t->at.step : -1;

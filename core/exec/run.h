@@ -44,6 +44,13 @@ const char *dlt_run_folder_newest(const DltRunFolder *f);
 DltStatus dlt_run_folder_end(DltRunFolder *f, DltStatus status, const char *reason,
                              DltErr *err) DLT_CHECKED;
 
+/* The description of a data set that a checkpoint carries, as JSON text. */
+char *dlt_stored_write(DltArena *arena, const DltDataset *ds);
+/* A checkpoint's config and tokenizer for dlt_spec_read_stored; without_data: the training set's
+ * description too, so that no data file is opened. */
+DltStatus dlt_stored_read(DltArena *arena, const DltCheckpoint *c, bool without_data,
+                          DltStored **stored, DltErr *err) DLT_CHECKED;
+
 typedef struct DltRunOptions {
     const char *out;    /* --out */
     const char *device; /* --device, overrides the config */

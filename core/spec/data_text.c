@@ -115,6 +115,11 @@ DltStatus dlt_open_tokenizer(DltReader *r)
     if (!stored)
         return d->tokenizer->def->open(r->arena, &d->tokenizer_opts, r->spec->folder, d->tokenizer,
                                        r->err);
-    return dlt_tokenizer_parse(r->arena, r->spec->path, stored, (int64_t)strlen(stored),
-                               d->tokenizer, r->err);
+    const DltTokenizerDef *written = d->tokenizer->def;
+    DLT_TRY(dlt_tokenizer_parse(r->arena, r->spec->path, stored, (int64_t)strlen(stored),
+                                d->tokenizer, r->err));
+    if (d->tokenizer->def == written) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_CONFIG, d->tokenizer_opts.at,
+                      "data.tokenizer: %s, but the checkpoint was trained with %s", written->name,
+                      d->tokenizer->def->name);
 }

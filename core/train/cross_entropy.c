@@ -19,8 +19,9 @@ static const DltField fields[] = {
     DLT_FLOATS(CrossEntropy, class_weights, .lo = 0, .hi = 1e6,
                .help = "weight of each class, one number a class; default: all 1",
                .example = "class_weights: [1, 2.5, 0.5]"),
-    DLT_INT(CrossEntropy, ignore, .def = "-100", .lo = -2147483648.0, .hi = 2147483647.0,
-            .help = "label of positions that count nothing", .example = "ignore: 0"),
+    DLT_INT(CrossEntropy, ignore, .def = "-1", .lo = -2147483648.0, .hi = 2147483647.0,
+            .help = "label of positions that count nothing; -1 stands behind the end of a text",
+            .example = "ignore: 0"),
     DLT_FIELDS_END,
 };
 
