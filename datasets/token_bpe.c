@@ -53,7 +53,7 @@ typedef struct BpeOpts {
 static const DltField bpe_fields[] = {
     DLT_STR(BpeOpts, file, .required = true, .main = true,
             .help = "file that `dltrain tokenize --train-bpe` has written",
-            .example = "tokenizer: {bpe: tokenizer.json}"),
+            .example = "file: tokenizer.json"),
     DLT_FIELDS_END};
 
 static DltStatus open_bpe(DltArena *arena, const DltOpts *o, const char *folder, DltTokenizer *t,

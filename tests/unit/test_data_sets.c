@@ -394,7 +394,7 @@ static void the_table_is_sound(void **state)
             assert_string_equal(tree->key[0], f->key);
         }
     }
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 9);
     assert_null(dlt_dataset_find("mnist"));
 }
 
