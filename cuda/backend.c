@@ -4,6 +4,7 @@
  * order work, kernels/ and matmul.c, conv.c compute. */
 #include "base/log.h"
 #include "cuda/branch.h"
+#include <stdlib.h>
 #include "cuda/devices.h"
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
@@ -88,7 +89,7 @@ static DltStatus describe(DltDevice *dev, DltErr *err)
     dev->memory_bytes = p.totalGlobalMem;
     dev->l2_bytes = (size_t)p.l2CacheSize;
     dev->shared_bytes = p.sharedMemPerBlockOptin;
-    dev->overlap = dev->capability >= 90;
+    dev->overlap = dev->capability >= 90 && !getenv("X_NOPDL");
     snprintf(dev->name, sizeof dev->name, "%.127s", p.name);
     if (dev->capability < MIN_CAPABILITY)
         return dlt_err(

@@ -1,32 +1,9 @@
 /* Binds a plan to memory once; then a run of a phase is a loop over bound calls, or one replay of
  * what the backend recorded. Nothing is decided or allocated here after dlt_exec_new. */
-#include "exec/exec.h"
 #include "base/half.h"
 #include "base/sys.h"
+#include "exec/bound.h"
 #include "graph/build.h"
-
-typedef struct CallArgs {
-    void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
-} CallArgs;
-
-struct DltExec {
-    DltArena *arena;
-    const DltPlan *plan;
-    const DltBackend *backend;
-    DltDevice *dev;
-    DltExecOptions o;
-    void *region[DLT_REGIONS], *work[DLT_LANES]; /* NULL: empty, or borrowed from o.share */
-    size_t region_bytes[DLT_REGIONS], bytes;     /* own */
-    void **pointer;                              /* [n_tensor] */
-    bool *shared;                                /* [n_tensor], bases */
-    DltCall *call;                               /* [n_step] */
-    int n_run[DLT_N_PHASE];
-    void *program[DLT_N_PHASE];
-    bool profiling;
-    int64_t *step_ns;
-    unsigned char *poison; /* as many 0xff bytes as the largest TEMP: NaN in every float type */
-    int *dead_head, *dead_next; /* TEMP bases that die at a step: list through dead_next */
-};
 
 /* ---- sharing ------------------------------------------------------------------------------ */
 
@@ -167,7 +144,7 @@ static void bind_tensors(DltExec *e, const size_t *offset)
 static void bind_calls(DltExec *e)
 {
     const DltPlan *p = e->plan;
-    CallArgs *args = DLT_NEW_ARRAY(e->arena, p->n_step, CallArgs);
+    CallArgs *args = e->args = DLT_NEW_ARRAY(e->arena, p->n_step, CallArgs);
     e->call = DLT_NEW_ARRAY(e->arena, p->n_step, DltCall);
     for (int s = 0; s < p->n_step; s++) {
         const DltNode *n = p->step[s].node;
@@ -393,7 +370,7 @@ static DltStatus join(DltExec *e, DltErr *err)
     return DLT_OK;
 }
 
-static DltStatus run_steps(DltExec *e, int from, int to, DltErr *err)
+DltStatus dlt_exec_launch(DltExec *e, int from, int to, DltErr *err)
 {
     for (int s = from; s < to; s++)
         DLT_TRY(launch(e, s, err));
@@ -416,7 +393,7 @@ static DltStatus run_watched(DltExec *e, int from, int to, DltErr *err)
 static DltStatus record(DltExec *e, DltPhase phase, int from, int to, DltErr *err)
 {
     DLT_TRY(e->backend->record_begin(e->dev, err));
-    DltStatus status = run_steps(e, from, to, err);
+    DltStatus status = dlt_exec_launch(e, from, to, err);
     void *program = NULL;
     DltErr unused; /* a failed launch is the report that counts */
     dlt_err_init(&unused);
@@ -433,7 +410,7 @@ DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err)
     if (from == to) return DLT_OK;
     if (e->o.eager || e->profiling || e->poison != NULL) return run_watched(e, from, to, err);
     if (e->backend->record_begin == NULL || e->n_run[phase]++ == 0)
-        return run_steps(e, from, to, err);
+        return dlt_exec_launch(e, from, to, err);
     if (e->program[phase] == NULL) DLT_TRY(record(e, phase, from, to, err));
     return e->backend->replay(e->dev, e->program[phase], err);
 }

@@ -38,6 +38,20 @@ DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_watch(DltExec *e, DltPhase phase, bool (*each)(void *ctx, const DltNode *node),
                          void *ctx, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_sync(DltExec *e, DltErr *err) DLT_CHECKED;
+/* A series: n runs of both phases in one recorded program (series.c). Where the backend records, and
+ * after both phases have run once. Run r reads its own copies of the fed tensors (INPUT, PLAIN) and
+ * leaves its own copy of `result`; everything else is what dlt_exec_run works on. Allocates. */
+typedef struct DltSeries DltSeries;
+DltStatus dlt_series_new(DltExec *e, const DltTensor *const fed[], int n_fed,
+                         const DltTensor *result, int n, DltSeries **s, DltErr *err) DLT_CHECKED;
+int dlt_series_length(const DltSeries *s);
+/* The host's block: its size, and where fed tensor k of a run lies in it. */
+size_t dlt_series_bytes(const DltSeries *s);
+size_t dlt_series_offset(const DltSeries *s, int run, int k);
+/* Enqueues upload of the block and the runs; the block stays until they are over. Then results
+ * [first, first + n), one behind the other, complete after the next sync. */
+DltStatus dlt_series_run(DltSeries *s, const void *fed, DltErr *err) DLT_CHECKED;
+DltStatus dlt_series_fetch(DltSeries *s, int first, int n, void *result, DltErr *err) DLT_CHECKED;
 void *dlt_exec_pointer(const DltExec *e, const DltTensor *t); /* device address, NULL: none */
 size_t dlt_exec_bytes(const DltExec *e);                      /* allocated on the device */
 const DltPlan *dlt_exec_plan(const DltExec *e);

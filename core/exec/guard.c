@@ -16,7 +16,7 @@ DltStatus dlt_flags_open(DltTrainer *t, DltErr *err)
 {
     bool at_once =
         t->s->backend->record_begin == NULL || t->spec->train.precision == DLT_PRECISION_F16;
-    t->guard = (DltGuard){.flags = dlt_host_memory(t->s, DLT_RING * sizeof *t->guard.flags),
+    t->guard = (DltGuard){.flags = dlt_host_memory(t->s, DLT_FLAGS * sizeof *t->guard.flags),
                           .looked_at = t->at.step,
                           .delay = at_once ? 0 : DLT_AHEAD,
                           .bad = -1};
@@ -25,11 +25,15 @@ DltStatus dlt_flags_open(DltTrainer *t, DltErr *err)
     return DLT_OK;
 }
 
+void dlt_flags_await(DltTrainer *t, int64_t step)
+{
+    t->guard.flags[step % DLT_FLAGS].word[DLT_COEF_SKIP] = pending;
+}
+
 DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err)
 {
-    DltFlags *flags = &t->guard.flags[t->at.step % DLT_RING];
-    flags->word[DLT_COEF_SKIP] = pending;
-    return dlt_exec_fetch(t->p->exec, t->coef, flags, err);
+    dlt_flags_await(t, t->at.step);
+    return dlt_exec_fetch(t->p->exec, t->coef, &t->guard.flags[t->at.step % DLT_FLAGS], err);
 }
 
 /* ---- what a loss is compared with --------------------------------------------------------- */
@@ -139,7 +143,7 @@ DltStatus dlt_diverged(const DltTrainer *t, int64_t step, const char *more, DltE
     DLT_TRY(dlt_saver_wait(t->saver, err));
     const char *newest = t->folder != NULL ? dlt_run_folder_newest(t->folder) : NULL;
     dlt_err(err, DLT_E_NUMERIC, "step %" PRId64 ": %s%s; the batch held the samples %s", step + 1,
-            fault_text(&t->guard.flags[step % DLT_RING], fault), more,
+            fault_text(&t->guard.flags[step % DLT_FLAGS], fault), more,
             samples_text(t, step, samples, sizeof samples));
     dlt_err_note(err, DLT_NO_MARK,
                  "%s%s%s; a lower train.optimizer.lr, train.clip, or "
@@ -176,7 +180,7 @@ static DltStatus leave_out(DltTrainer *t, int64_t step, DltErr *err)
         return dlt_diverged(t, step, ", too often in a row", err);
     dlt_log("step %" PRId64 ": %s; the update was left out (%" PRId64
             " so far); the batch held the samples %s",
-            step + 1, fault_text(&t->guard.flags[step % DLT_RING], fault), t->at.nonfinite_skipped,
+            step + 1, fault_text(&t->guard.flags[step % DLT_FLAGS], fault), t->at.nonfinite_skipped,
             samples_text(t, step, samples, sizeof samples));
     return DLT_OK;
 }
@@ -184,7 +188,7 @@ static DltStatus leave_out(DltTrainer *t, int64_t step, DltErr *err)
 /* Looks at the flags of update number `step`, counted from 0. */
 static DltStatus look_at(DltTrainer *t, int64_t step, DltErr *err)
 {
-    const DltFlags *flags = &t->guard.flags[step % DLT_RING];
+    const DltFlags *flags = &t->guard.flags[step % DLT_FLAGS];
     DLT_TRY(dlt_wait_for(t->p->exec, &flags->word[DLT_COEF_SKIP], pending, err));
     t->at.grad_norm = (double)flags->coef[DLT_COEF_NORM];
     int fault = (int)flags->coef[DLT_COEF_SKIP], policy = t->spec->train.on_bad;

@@ -16,18 +16,20 @@ static double epoch_samples(const DltTrainer *t)
     return (double)(spec->data.drop_last ? n / batch * batch : n);
 }
 
-/* True when the last update reached or passed a multiple of the span; times are not looked at. */
-static bool reached(const DltTrainer *t, DltSpan span)
+/* True when update number `step` (1 for the first) reached or passed a multiple of the span; times are
+ * not looked at. */
+static bool reached(const DltTrainer *t, DltSpan span, int64_t step)
 {
     double length = span.unit == DLT_U_EPOCHS    ? span.n * epoch_samples(t)
                     : span.unit == DLT_U_SAMPLES ? span.n
                                                  : 0;
     if (length > 0) {
-        double after = (double)t->at.position, before = after - (double)t->spec->train.batch;
+        double after = (double)dlt_position_of(t, step);
+        double before = after - (double)t->spec->train.batch;
         return floor(after / length) > floor(before / length);
     }
     int64_t every = dlt_spec_span_updates(t->spec, span);
-    return every > 0 && t->at.step % every == 0;
+    return every > 0 && step % every == 0;
 }
 
 static bool is_time(DltSpan span, int64_t since_ns)
@@ -35,20 +37,31 @@ static bool is_time(DltSpan span, int64_t since_ns)
     return span.unit == DLT_U_SECONDS && (double)(dlt_sys_now_ns() - since_ns) * 1e-9 >= span.n;
 }
 
-static bool save_due(const DltTrainer *t)
+static bool save_due(const DltTrainer *t, int64_t step)
 {
     for (int i = 0; i < 2; i++) {
         DltSpan span = t->spec->checkpoint_every[i];
-        if (span.unit != DLT_U_NONE && (reached(t, span) || is_time(span, t->saved_ns)))
+        if (span.unit != DLT_U_NONE && (reached(t, span, step) || is_time(span, t->saved_ns)))
             return true;
     }
-    return t->spec->keep.every > 0 && t->at.step % t->spec->keep.every == 0;
+    return t->spec->keep.every > 0 && step % t->spec->keep.every == 0;
 }
 
-static bool log_due(const DltTrainer *t)
+static bool log_due(const DltTrainer *t, int64_t step)
 {
     int64_t chosen = t->spec->updates / 100 > 1 ? t->spec->updates / 100 : 1;
-    return t->at.step % (t->spec->log_every > 0 ? t->spec->log_every : chosen) == 0;
+    return step % (t->spec->log_every > 0 ? t->spec->log_every : chosen) == 0;
+}
+
+int64_t dlt_report_quiet(const DltTrainer *t, int64_t most)
+{
+    int64_t n = 0, left = t->spec->updates - t->at.step;
+    if (t->o->stop_at > 0 && t->o->stop_at - t->at.step < left) left = t->o->stop_at - t->at.step;
+    while (n < most && n < left) {
+        int64_t step = t->at.step + ++n;
+        if (log_due(t, step) || save_due(t, step) || reached(t, t->spec->eval_every, step)) break;
+    }
+    return n;
 }
 
 /* ---- the row ------------------------------------------------------------------------------ */
@@ -261,8 +274,9 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err)
     *done = true;
     if (!fresh) t->finished = over(t, t->at.bad_evals);
     if (t->at.step == 0) return DLT_OK;
-    bool evaluate = fresh && (end || reached(t, t->spec->eval_every));
-    bool row = fresh && (evaluate || log_due(t)), save = t->saved_step != t->at.step && save_due(t);
+    bool evaluate = fresh && (end || reached(t, t->spec->eval_every, t->at.step));
+    bool row = fresh && (evaluate || log_due(t, t->at.step)),
+         save = t->saved_step != t->at.step && save_due(t, t->at.step);
     if (!row && !save) return DLT_OK;
     DLT_TRY(dlt_flags_check(t, t->at.step, err));
     *done = t->guard.bad < 0;

@@ -96,6 +96,8 @@ DltStatus dlt_feed_batch(DltFeed *f, const DltStepState *state, int64_t *n_valid
                          DltErr *err) DLT_CHECKED;
 /* Runs the batch phase on it. */
 DltStatus dlt_feed_run(DltFeed *f, DltErr *err) DLT_CHECKED;
+/* The next batch's tickets alone, of a resident set. */
+DltStatus dlt_feed_tickets(DltFeed *f, int32_t *ticket, DltErr *err) DLT_CHECKED;
 /* Waits until a download has changed `word` from `pending`. */
 DltStatus dlt_wait_for(DltExec *e, const volatile uint32_t *word, uint32_t pending,
                        DltErr *err) DLT_CHECKED;

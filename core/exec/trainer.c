@@ -39,12 +39,15 @@ static DltStatus update(DltTrainer *t, DltErr *err)
     return dlt_flags_check(t, t->at.step - t->guard.delay, err);
 }
 
-/* One update in which an allocation is a bug, except for the first ones. */
+/* One update, or several at once, in which an allocation is a bug, except for the first ones. */
 static DltStatus frozen_update(DltTrainer *t, DltErr *err)
 {
-    bool freeze = t->freezes && t->at.step - t->first_step >= WARM_UPDATES;
+    bool warm = t->at.step - t->first_step >= WARM_UPDATES, freeze = t->freezes && warm;
+    int64_t n = 0;
+    if (warm) DLT_TRY(dlt_burst_prepare(t, err));
     if (freeze) dlt_mem_freeze();
-    DltStatus status = update(t, err);
+    DltStatus status = warm ? dlt_burst_run(t, &n, err) : DLT_OK;
+    if (status == DLT_OK && n == 0) status = update(t, err);
     if (freeze) dlt_mem_thaw();
     return status;
 }

@@ -17,8 +17,9 @@ typedef struct DltLoss { /* of an update that was applied */
     int64_t step;        /* counted from 0 */
     float value;
 } DltLoss;
+enum { DLT_FLAGS = 64 };
 typedef struct DltGuard {
-    DltFlags *flags;   /* [DLT_RING] */
+    DltFlags *flags;   /* [DLT_FLAGS], a ring */
     int64_t looked_at; /* updates whose flags have been looked at */
     int delay;
     int64_t bad; /* update that ended the run or is to be rolled back, -1: none */
@@ -28,6 +29,15 @@ typedef struct DltGuard {
 } DltGuard;
 
 typedef struct DltSaver DltSaver;
+/* Updates that run as one program while nothing is due (burst.c). */
+enum { DLT_BURST_SIZES = 3, DLT_BURSTS = 3 };
+typedef struct DltBurst {
+    DltSeries *series[DLT_BURST_SIZES]; /* longest first; NULL: too many nodes */
+    char *fed[DLT_BURSTS];              /* host blocks, taken in turn */
+    int64_t n_run;
+    bool open;
+} DltBurst;
+
 typedef struct DltTrainer {
     DltArena *arena;
     DltSession *s;
@@ -37,6 +47,7 @@ typedef struct DltTrainer {
     DltTensor *coef;
     DltFeed feed;
     DltGuard guard;
+    DltBurst burst;
     DltEvaluator *evaluator[DLT_N_SPLIT]; /* NULL: that split is never measured */
     DltRunFolder *folder;                 /* NULL: nothing is written */
     DltCheckpoint *init;                  /* of --init, or NULL */
@@ -62,10 +73,17 @@ typedef struct DltTrainer {
  * DLT_SIGTERM, with a checkpoint saved). */
 DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err) DLT_CHECKED;
 
+/* burst.c. Call prepare when single updates have run. */
+DltStatus dlt_burst_prepare(DltTrainer *t, DltErr *err) DLT_CHECKED; /* once; records */
+/* Runs as many updates at once as nothing stands in the way of; *n 0: none, run one as usual. */
+DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err) DLT_CHECKED;
+
 /* report.c: what is due after an update: rows, evaluation, checkpoints, whether the run is over.
  * *done false: a signal cut the evaluation short; nothing was changed and it is still due. */
 DltStatus dlt_report_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err) DLT_CHECKED;
+/* Updates up to the next one behind which something is due by its number, at most `most`. */
+int64_t dlt_report_quiet(const DltTrainer *t, int64_t most);
 DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
 /* trainer.c: what update number `step` (from 0) tells the device. */
@@ -86,6 +104,8 @@ DltStatus dlt_saver_look(DltSaver *s, DltErr *err) DLT_CHECKED;
 DltStatus dlt_flags_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 /* Enqueues the download of this update's flags. */
 DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err) DLT_CHECKED;
+/* Marks the flags of update `step` (from 0) as under way. */
+void dlt_flags_await(DltTrainer *t, int64_t step);
 /* Looks at all flags up to update `step`; NUMERIC by the policy of train.guard. With guard.bad >= 0
  * afterwards the run is to be rolled back before anything else. */
 DltStatus dlt_flags_check(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;

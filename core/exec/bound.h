@@ -1,0 +1,34 @@
+/* A plan bound to memory: what exec.c and series.c share. Private to core/exec. */
+#ifndef DLT_BOUND_H
+#define DLT_BOUND_H
+
+#include "exec/exec.h"
+
+typedef struct CallArgs {
+    void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
+} CallArgs;
+
+struct DltExec {
+    DltArena *arena;
+    const DltPlan *plan;
+    const DltBackend *backend;
+    DltDevice *dev;
+    DltExecOptions o;
+    void *region[DLT_REGIONS], *work[DLT_LANES]; /* NULL: empty, or borrowed from o.share */
+    size_t region_bytes[DLT_REGIONS], bytes;     /* own */
+    void **pointer;                              /* [n_tensor] */
+    bool *shared;                                /* [n_tensor], bases */
+    DltCall *call;                               /* [n_step] */
+    CallArgs *args;                              /* [n_step], what the calls point to */
+    int n_run[DLT_N_PHASE];
+    void *program[DLT_N_PHASE];
+    bool profiling;
+    int64_t *step_ns;
+    unsigned char *poison; /* as many 0xff bytes as the largest TEMP: NaN in every float type */
+    int *dead_head, *dead_next; /* TEMP bases that die at a step: list through dead_next */
+};
+
+/* Launches steps [from, to) in order; the lanes meet at the end. */
+DltStatus dlt_exec_launch(DltExec *e, int from, int to, DltErr *err) DLT_CHECKED;
+
+#endif

@@ -1,0 +1,94 @@
+/* Several updates at once. Where a device records its work, small networks are held up by what the
+ * host does between two updates: an upload, a launch, a download. While nothing is due the updates
+ * therefore run in series of 16, 4 or 1 (exec/series.c); the device works on one series while the
+ * host makes the next. Bad updates leave the weights alone on the device and are told when their
+ * flags arrive, a series later at most. */
+#include "base/sys.h"
+#include "exec/trainer.h"
+#include "ops/data_ops.h"
+
+/* Nodes in one program: recording one costs some microseconds, and in long programs the host is far
+ * ahead anyway. */
+enum { MAX_NODES = 1024, FED_STEP = 0, FED_TICKET = 1, N_FED };
+
+/* What decides the next update may depend on the one before (loss scale, loss limit), on data from
+ * the host, or on several micro batches: then updates run one by one. */
+static bool possible(const DltTrainer *t)
+{
+    const DltTrainSpec *train = &t->spec->train;
+    const DltExec *e = t->p->exec;
+    return t->s->backend->record_begin != NULL && !t->o->eager && t->p->options.resident &&
+           train->batch == train->micro && train->loss_spike <= 0 && t->guard.delay > 0 &&
+           dlt_exec_pointer(e, t->p->m->step) != NULL &&
+           dlt_exec_pointer(e, t->p->m->ticket) != NULL && dlt_exec_pointer(e, t->coef) != NULL;
+}
+
+DltStatus dlt_burst_prepare(DltTrainer *t, DltErr *err)
+{
+    static const int size[DLT_BURST_SIZES] = {16, 4, 1};
+    DltBurst *b = &t->burst;
+    const DltTensor *fed[N_FED] = {[FED_STEP] = t->p->m->step, [FED_TICKET] = t->p->m->ticket};
+    size_t bytes = 0;
+    if (b->open) return DLT_OK;
+    b->open = true;
+    if (!possible(t)) return DLT_OK;
+    for (int i = 0; i < DLT_BURST_SIZES; i++) {
+        if (size[i] > 1 && size[i] * t->p->plan->n_step > MAX_NODES) continue;
+        DLT_TRY(dlt_series_new(t->p->exec, fed, N_FED, t->coef, size[i], &b->series[i], err));
+        if (dlt_series_bytes(b->series[i]) > bytes) bytes = dlt_series_bytes(b->series[i]);
+    }
+    for (int i = 0; i < DLT_BURSTS; i++) {
+        b->fed[i] = dlt_host_memory(t->s, bytes);
+        if (b->fed[i] == NULL)
+            return dlt_err(err, DLT_E_RESOURCE, "out of host memory for batches in flight");
+    }
+    return DLT_OK;
+}
+
+static DltStatus fill(DltTrainer *t, const DltSeries *s, char *block, DltErr *err)
+{
+    for (int r = 0; r < dlt_series_length(s); r++) {
+        DltStepState state = dlt_step_state(t, t->at.step + r, 0, 1);
+        state.batch += r;
+        memcpy(block + dlt_series_offset(s, r, FED_STEP), &state, sizeof state);
+        void *ticket = block + dlt_series_offset(s, r, FED_TICKET);
+        DLT_TRY(dlt_feed_tickets(&t->feed, ticket, err));
+    }
+    return DLT_OK;
+}
+
+/* The flags of updates from t->at.step on, into their ring. */
+static DltStatus watch(DltTrainer *t, DltSeries *s, DltErr *err)
+{
+    int n = dlt_series_length(s), at = (int)(t->at.step % DLT_FLAGS);
+    int before_end = DLT_FLAGS - at < n ? DLT_FLAGS - at : n;
+    for (int r = 0; r < n; r++)
+        dlt_flags_await(t, t->at.step + r);
+    DLT_TRY(dlt_series_fetch(s, 0, before_end, &t->guard.flags[at], err));
+    if (before_end == n) return DLT_OK;
+    return dlt_series_fetch(s, before_end, n - before_end, &t->guard.flags[0], err);
+}
+
+DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err)
+{
+    DltBurst *b = &t->burst;
+    DltSeries *s = NULL;
+    *n = 0;
+    if (b->fed[0] == NULL) return DLT_OK;
+    int64_t quiet = dlt_report_quiet(t, DLT_FLAGS / 4);
+    for (int i = 0; i < DLT_BURST_SIZES && s == NULL; i++)
+        if (b->series[i] != NULL && dlt_series_length(b->series[i]) <= quiet) s = b->series[i];
+    if (s == NULL) return DLT_OK;
+    int length = dlt_series_length(s);
+    char *block = b->fed[b->n_run % DLT_BURSTS];
+    DLT_TRY(fill(t, s, block, err));
+    DLT_TRY(dlt_series_run(s, block, err));
+    DLT_TRY(watch(t, s, err));
+    b->n_run++;
+    t->at.step += length;
+    t->at.batch_count += length;
+    t->at.position += length * t->spec->train.batch;
+    *n = length;
+    /* the series before this one is over: its block may be filled again */
+    return dlt_flags_check(t, t->at.step - length, err);
+}
