@@ -36,7 +36,7 @@ CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
 .PHONY: build-objs all bench test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
- faults mean fuzz fuzzers help tests
+ faults mean fuzz fuzzers help tests faulty-gpu
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
 	@for f in $^; do ln -sfn $$f $$(basename $$f); done
@@ -125,8 +125,21 @@ $B/tests/bench/%: $B/tests/bench/%.o $(UNDER_PLUGINS)
 $B/fault/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DDLT_FAULTS -MMD -MP -c -o $@ $<
-$B/tests/fault/%: $B/tests/fault/%.o $B/fault/core/base/sys.o $B/libdlt.a
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka $(LIBS)
+# (and arenas with blocks so small that every request is an allocation of its own)
+FAULT_O := $B/fault/core/base/sys.o $B/fault/core/base/fault.o $B/fault/core/base/arena.o
+$B/fault/core/base/arena.o: EXTRA += -DDLT_MEAN
+$(patsubst %.c,$B/%,$(wildcard tests/fault/*.c)): $B/tests/fault/%: $B/fault/tests/fault/%.o \
+ $(FAULT_O) $B/libdlt.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o %.a,$^) -lcmocka $(LIBS)
+$B/fault/dltrain: $(CMD:%.c=$B/%.o) $B/starters.o $(FAULT_O) \
+ $(filter-out $(FAULT_O:$B/fault/%=$B/%),$(OBJ))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -rdynamic -o $@ $^ $(LIBS)
+$B/tests/fault/test_scenarios: $B/fault/dltrain
+# the emulated GPU beside it: with it there, test_scenarios runs the scenarios on "cuda" too
+faulty-gpu: $B/fault/dltrain $B/emulate/dltrain-cuda.so
+	@ln -f $B/emulate/dltrain-cuda.so $B/fault/
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a

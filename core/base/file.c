@@ -15,6 +15,8 @@ struct DltAtomic {
     int fd;                  /* -1: closed */
 };
 
+static const char no_memory[] = "out of memory";
+
 /* Reads all of fd; the reason of a failure in *why. */
 static bool read_fd(DltArena *arena, int fd, int64_t max_bytes, char **bytes, int64_t *n,
                     const char **why)
@@ -31,7 +33,7 @@ static bool read_fd(DltArena *arena, int fd, int64_t max_bytes, char **bytes, in
     }
     char *text = dlt_arena_try(arena, (size_t)size + 1, 1);
     if (text == NULL) {
-        *why = "out of memory";
+        *why = no_memory;
         return false;
     }
     errno = 0;
@@ -56,6 +58,7 @@ DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, Dl
         dlt_sys_close(fd);
     }
     if (why == NULL) return DLT_OK;
+    if (why == no_memory) status = DLT_E_RESOURCE;
     return dlt_err_at(err, status, at, "cannot read %s: %s", dlt_path_absolute(arena, path), why);
 }
 
@@ -158,50 +161,63 @@ DltStatus dlt_atomic_commit(DltAtomic *file, DltErr *err)
     return take_name(file, err);
 }
 
-/* link() never replaces a file, so the new name is made beside the old one and moved over it. */
-static DltStatus add_name(DltAtomic *file, const char *path, DltErr *err)
+/* Names that wait beside those they will replace: link() itself never replaces a file. */
+typedef struct Links {
+    DltAtomic *of;
+    const char *const *path;
+    const char **temp; /* NULL: made its way, or never was */
+    int n;
+} Links;
+
+static void remove_links(Links *l)
 {
-    const char *temp = temp_name(file, path, 0);
-    DltAtomic other = {.arena = file->arena, .path = path, .temp = temp, .fd = -1};
-    dlt_fatal_file(temp);
-    if (dlt_sys_link(file->temp, temp) != 0) {
-        int reason = errno;
-        dlt_fatal_file_drop(temp);
-        return write_error(&other, "link", reason, err);
+    for (int i = 0; i < l->n; i++) {
+        DltAtomic link = {.arena = l->of->arena, .path = l->path[i], .temp = l->temp[i], .fd = -1};
+        dlt_atomic_abandon(&link);
+        l->temp[i] = NULL;
     }
-    if (dlt_sys_rename(temp, path) != 0) {
-        int reason = errno;
-        dlt_atomic_abandon(&other);
-        return write_error(&other, "rename", reason, err);
-    }
-    dlt_fatal_file_drop(temp);
-    return DLT_OK;
 }
 
-/* A link under a name of its own, made and removed, tells what the file system can. */
-static bool can_link(DltAtomic *file)
+static bool make_links(Links *l)
 {
-    const char *temp = temp_name(file, file->path, 1);
-    dlt_fatal_file(temp);
-    bool made = dlt_sys_link(file->temp, temp) == 0;
-    if (made) dlt_sys_unlink(temp);
-    dlt_fatal_file_drop(temp);
-    return made;
+    for (int i = 0; i < l->n; i++) {
+        const char *temp = temp_name(l->of, l->path[i], i);
+        dlt_fatal_file(temp);
+        if (dlt_sys_link(l->of->temp, temp) != 0) {
+            dlt_fatal_file_drop(temp);
+            remove_links(l);
+            return false;
+        }
+        l->temp[i] = temp;
+    }
+    return true;
+}
+
+static DltStatus place_links(Links *l, DltErr *err)
+{
+    for (int i = 0; i < l->n; i++) {
+        if (dlt_sys_rename(l->temp[i], l->path[i]) != 0) {
+            DltAtomic link = {.arena = l->of->arena, .path = l->path[i]};
+            return write_error(&link, "rename", errno, err);
+        }
+        dlt_fatal_file_drop(l->temp[i]);
+        l->temp[i] = NULL;
+    }
+    return DLT_OK;
 }
 
 DltStatus dlt_atomic_commit_all(DltAtomic *file, const char *const *more, int n, bool *linked,
                                 DltErr *err)
 {
-    *linked = n == 0 || can_link(file);
+    Links links = {file, more, DLT_NEW_ARRAY(file->arena, n, const char *), n};
+    *linked = make_links(&links);
     if (!*linked) return DLT_OK;
-    DLT_TRY(settle(file, err));
-    for (int i = 0; i < n; i++) {
-        DltStatus status = add_name(file, more[i], err);
-        if (status == DLT_OK) continue;
-        dlt_atomic_abandon(file);
-        return status;
-    }
-    return take_name(file, err);
+    DltStatus status = settle(file, err);
+    if (status == DLT_OK) status = place_links(&links, err);
+    if (status == DLT_OK) return take_name(file, err);
+    remove_links(&links);
+    dlt_atomic_abandon(file);
+    return status;
 }
 
 void dlt_atomic_abandon(DltAtomic *file)

@@ -5,7 +5,7 @@
 #include "base/arena.h"
 
 /* Reads a regular file of at most max_bytes into the arena (NUL added behind). `status` is the kind
- * of error to report (CONFIG, DATA, CHECKPOINT). Messages show the absolute path tried. */
+ * of error to report (CONFIG, DATA, CHECKPOINT; RESOURCE when memory is out). Messages show the absolute path tried. */
 DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, DltStatus status,
                         DltMark at, char **bytes, int64_t *n, DltErr *err) DLT_CHECKED;
 

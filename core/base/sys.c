@@ -1,6 +1,7 @@
 /* The seam to the system: thin calls with EINTR retried, short transfers completed, and the checks
  * that only one place can make (frozen memory; faults on request in the test build). */
 #include "base/sys.h"
+#include "base/fault.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,87 +16,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- faults on request -------------------------------------------------------------------- */
-
-typedef enum FaultClass { FAULT_MEM, FAULT_FILE, FAULT_THREAD, N_FAULT } FaultClass;
-
-#ifdef DLT_FAULTS
-
-static const char *const fault_names[N_FAULT] = {"mem", "file", "thread"};
-static const struct {
-    const char *name;
-    int value;
-} fault_errors[] = {{"ENOMEM", ENOMEM}, {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EACCES", EACCES},
-                    {"EMFILE", EMFILE}, {"EAGAIN", EAGAIN}, {"ENOENT", ENOENT}, {"EROFS", EROFS}};
-
-static struct {
-    int class; /* N_FAULT: none */
-    long long k;
-    int error;
-    bool forever;
-} fault = {.class = N_FAULT};
-static atomic_llong fault_calls;
-static pthread_once_t fault_once = PTHREAD_ONCE_INIT;
-
-/* spec: class:k:error:once|forever */
-static bool fault_parse(const char *spec)
+/* True when a test wants this call to fail; errno says how. */
+static bool fails(DltFaultClass class)
 {
-    char class[16], error[16], how[16];
-    long long k;
-    fault.class = N_FAULT;
-    if (spec == NULL || spec[0] == '\0') return true;
-    if (sscanf(spec, "%15[^:]:%lld:%15[^:]:%15s", class, &k, error, how) != 4) return false;
-    int found = 0;
-    for (size_t i = 0; i < sizeof fault_errors / sizeof fault_errors[0]; i++) {
-        if (strcmp(error, fault_errors[i].name) == 0) found = fault_errors[i].value;
-    }
-    for (int i = 0; i < N_FAULT && found != 0; i++) {
-        if (strcmp(class, fault_names[i]) == 0) fault.class = i;
-    }
-    fault.k = k;
-    fault.error = found;
-    fault.forever = strcmp(how, "forever") == 0;
-    if (!fault.forever && strcmp(how, "once") != 0) fault.class = N_FAULT;
-    fault_calls = 0;
-    return fault.class != N_FAULT;
+    return dlt_fault(class) > 0;
 }
 
-static void fault_from_environment(void)
+/* The same for calls that signals do not interrupt. */
+static bool fails_whole(DltFaultClass class)
 {
-    if (!fault_parse(getenv("DLT_FAULT"))) dlt_bug(__FILE__, __LINE__, "DLT_FAULT is malformed");
+    return fails(class) && errno != EINTR;
 }
 
-static bool fails(FaultClass class)
+static void done(const char *what, const char *path, int fd)
 {
-    pthread_once(&fault_once, fault_from_environment);
-    if (fault.class != (int)class) return false;
-    long long call = atomic_fetch_add(&fault_calls, 1) + 1;
-    bool hit = fault.forever ? call >= fault.k : call == fault.k;
-    if (hit) errno = fault.error;
-    return hit;
+    dlt_fault_done(&(DltSysCall){.what = what, .path = path, .fd = fd});
 }
-
-bool dlt_sys_fault_set(const char *spec)
-{
-    pthread_once(&fault_once, fault_from_environment);
-    return fault_parse(spec);
-}
-
-#else
-
-static bool fails(FaultClass class)
-{
-    (void)class;
-    return false;
-}
-
-bool dlt_sys_fault_set(const char *spec)
-{
-    (void)spec;
-    return false;
-}
-
-#endif
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
@@ -110,14 +46,16 @@ static bool may_allocate(void)
     if (frozen > 0 && !beside)
         dlt_bug(__FILE__, __LINE__, "memory was allocated while it is frozen");
     atomic_fetch_add(&n_allocations, 1);
-    return !fails(FAULT_MEM);
+    return !fails(DLT_FAULT_MEM);
 }
 
 void *dlt_sys_alloc(size_t bytes)
 {
     void *ptr = NULL;
     if (!may_allocate()) return NULL;
-    return posix_memalign(&ptr, ALIGN, bytes > 0 ? bytes : 1) == 0 ? ptr : NULL;
+    if (posix_memalign(&ptr, ALIGN, bytes > 0 ? bytes : 1) != 0) return NULL;
+    dlt_fault_memory(1);
+    return ptr;
 }
 
 void *dlt_sys_realloc(void *ptr, size_t old_bytes, size_t bytes)
@@ -125,12 +63,13 @@ void *dlt_sys_realloc(void *ptr, size_t old_bytes, size_t bytes)
     void *moved = dlt_sys_alloc(bytes);
     if (moved == NULL || ptr == NULL) return moved;
     memcpy(moved, ptr, old_bytes < bytes ? old_bytes : bytes);
-    free(ptr);
+    dlt_sys_free(ptr);
     return moved;
 }
 
 void dlt_sys_free(void *ptr)
 {
+    if (ptr != NULL) dlt_fault_memory(-1);
     free(ptr);
 }
 
@@ -154,12 +93,15 @@ void *dlt_sys_pages(size_t bytes)
     if (before > 0) munmap(raw, before);
     if (before < HUGE_PAGE) munmap(ptr + size, HUGE_PAGE - before);
     madvise(ptr, size, MADV_HUGEPAGE);
+    dlt_fault_memory(1);
     return ptr;
 }
 
 void dlt_sys_pages_free(void *ptr, size_t bytes)
 {
-    if (ptr != NULL) munmap(ptr, huge_bytes(bytes));
+    if (ptr == NULL) return;
+    dlt_fault_memory(-1);
+    munmap(ptr, huge_bytes(bytes));
 }
 
 void dlt_mem_freeze(void)
@@ -187,50 +129,62 @@ uint64_t dlt_mem_count(void)
 
 int dlt_sys_open(const char *path, int flags, int mode)
 {
-    if (fails(FAULT_FILE)) return -1;
     int fd;
     do {
-        fd = open(path, flags, mode);
+        fd = fails(DLT_FAULT_FILE) ? -1 : open(path, flags, mode);
     } while (fd < 0 && errno == EINTR);
+    if (fd >= 0) done("open", path, fd);
     return fd;
 }
 
 int dlt_sys_close(int fd)
 {
-    bool failed = fails(FAULT_FILE);
+    bool failed = fails_whole(DLT_FAULT_FILE);
     int reason = errno;
     int result = close(fd); /* never retried: the descriptor is gone even after EINTR */
-    if (!failed) return result;
+    if (!failed) {
+        if (result == 0) done("close", NULL, fd);
+        return result;
+    }
     errno = reason;
     return -1;
 }
 
+/* Bytes to ask for under a fault: none (-1), or half of them. */
+static int64_t allowed(size_t bytes)
+{
+    int fault = dlt_fault(DLT_FAULT_FILE);
+    if (fault > 0) return -1;
+    return (int64_t)(fault == DLT_FAULT_SHORT && bytes > 1 ? bytes / 2 : bytes);
+}
+
 int64_t dlt_sys_read(int fd, void *buf, size_t bytes)
 {
-    if (fails(FAULT_FILE)) return -1;
-    ssize_t n;
+    int64_t n;
     do {
-        n = read(fd, buf, bytes);
+        int64_t ask = allowed(bytes);
+        n = ask < 0 ? -1 : read(fd, buf, (size_t)ask);
     } while (n < 0 && errno == EINTR);
     return n;
 }
 
 int64_t dlt_sys_write(int fd, const void *buf, size_t bytes)
 {
-    if (fails(FAULT_FILE)) return -1;
-    ssize_t n;
+    int64_t n;
     do {
-        n = write(fd, buf, bytes);
+        int64_t ask = allowed(bytes);
+        n = ask < 0 ? -1 : write(fd, buf, (size_t)ask);
     } while (n < 0 && errno == EINTR);
+    if (n > 0) dlt_fault_done(&(DltSysCall){.what = "write", .fd = fd, .data = buf, .bytes = n});
     return n;
 }
 
 int64_t dlt_sys_pread(int fd, void *buf, size_t bytes, int64_t offset)
 {
-    if (fails(FAULT_FILE)) return -1;
-    ssize_t n;
+    int64_t n;
     do {
-        n = pread(fd, buf, bytes, offset);
+        int64_t ask = allowed(bytes);
+        n = ask < 0 ? -1 : pread(fd, buf, (size_t)ask, offset);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -261,52 +215,61 @@ bool dlt_sys_write_all(int fd, const void *buf, size_t bytes)
 
 int dlt_sys_fsync(int fd)
 {
-    if (fails(FAULT_FILE)) return -1;
     int result;
     do {
-        result = fsync(fd);
+        result = fails(DLT_FAULT_FILE) ? -1 : fsync(fd);
     } while (result < 0 && errno == EINTR);
+    if (result == 0) done("fsync", NULL, fd);
+    return result;
+}
+
+/* The result of a call about names, told when it succeeded. */
+static int named(const char *what, const char *path, const char *to, int result)
+{
+    if (result == 0) dlt_fault_done(&(DltSysCall){.what = what, .path = path, .to = to, .fd = -1});
     return result;
 }
 
 int dlt_sys_rename(const char *from, const char *to)
 {
-    return fails(FAULT_FILE) ? -1 : rename(from, to);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : named("rename", from, to, rename(from, to));
 }
 
 int dlt_sys_link(const char *from, const char *to)
 {
-    return fails(FAULT_FILE) ? -1 : link(from, to);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : named("link", from, to, link(from, to));
 }
 
 int dlt_sys_unlink(const char *path)
 {
-    return fails(FAULT_FILE) ? -1 : unlink(path);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : named("unlink", path, NULL, unlink(path));
 }
 
 int dlt_sys_mkdir(const char *path, int mode)
 {
-    return fails(FAULT_FILE) ? -1 : mkdir(path, (mode_t)mode);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : named("mkdir", path, NULL, mkdir(path, (mode_t)mode));
 }
 
 int dlt_sys_rmdir(const char *path)
 {
-    return fails(FAULT_FILE) ? -1 : rmdir(path);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : named("rmdir", path, NULL, rmdir(path));
 }
 
 int dlt_sys_truncate(int fd, int64_t bytes)
 {
-    return fails(FAULT_FILE) ? -1 : ftruncate(fd, bytes);
+    if (fails_whole(DLT_FAULT_FILE) || ftruncate(fd, bytes) != 0) return -1;
+    dlt_fault_done(&(DltSysCall){.what = "truncate", .fd = fd, .bytes = bytes});
+    return 0;
 }
 
 int dlt_sys_lock(int fd)
 {
-    return fails(FAULT_FILE) ? -1 : flock(fd, LOCK_EX | LOCK_NB);
+    return fails_whole(DLT_FAULT_FILE) ? -1 : flock(fd, LOCK_EX | LOCK_NB);
 }
 
 bool dlt_sys_list(const char *folder, void (*each)(void *ctx, const char *name), void *ctx)
 {
-    DIR *dir = fails(FAULT_FILE) ? NULL : opendir(folder);
+    DIR *dir = fails_whole(DLT_FAULT_FILE) ? NULL : opendir(folder);
     if (dir == NULL) return false;
     for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         bool dots = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
@@ -343,7 +306,7 @@ static int glob_failed(const char *path, int reason)
 
 int64_t dlt_sys_glob(const char *pattern, void (*each)(void *ctx, const char *path), void *ctx)
 {
-    if (fails(FAULT_FILE)) return -1;
+    if (fails_whole(DLT_FAULT_FILE)) return -1;
     glob_t found = {0};
     int result = glob(pattern, 0, glob_failed, &found);
     for (size_t i = 0; result == 0 && i < found.gl_pathc; i++)
@@ -427,5 +390,5 @@ int dlt_sys_n_cpu(void)
 
 bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx)
 {
-    return !fails(FAULT_THREAD) && pthread_create(thread, NULL, run, ctx) == 0;
+    return !fails(DLT_FAULT_THREAD) && pthread_create(thread, NULL, run, ctx) == 0;
 }

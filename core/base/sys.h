@@ -1,7 +1,6 @@
 /* The one seam to the system: memory, files, time, signals, threads. Nothing else in the project
  * calls malloc, open, write or clock_gettime. In the fault build (-DDLT_FAULTS) every call is
- * counted and may be made to fail by DLT_FAULT=class:k:error:once|forever (class: mem, file,
- * thread); release builds are plain calls. */
+ * counted and may be made to fail (fault.h); release builds are plain calls. */
 #ifndef DLT_SYS_H
 #define DLT_SYS_H
 
@@ -73,6 +72,8 @@ bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx);
 /* Fault build: replaces DLT_FAULT and restarts the count ("" ends it); false when malformed. In
  * other builds always false. */
 bool dlt_sys_fault_set(const char *spec);
+/* Asked by the emulated GPU before each of its calls: CUDA's error code to fail with, 0: none. */
+int dlt_sys_device_fault(void);
 
 #ifdef __cplusplus
 }

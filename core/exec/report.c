@@ -163,11 +163,12 @@ static DltStatus write_row(DltTrainer *t, DltErr *err)
     DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     DltMetricRow row = row_of(t, 0, t->n_column);
     DltMetricRow shown = row_of(t, N_FIRST, t->n_column - N_LAST);
-    if (t->folder != NULL) DLT_TRY(dlt_run_folder_metrics(t->folder, &row, err));
-    dlt_progress_row(&t->progress, place, &shown);
     t->at.metrics = dlt_metric_row_json(t->row_arena, &row);
+    t->at.losses = NULL; /* lay in the old arena; saving makes it anew */
     t->at.reported = t->at.step;
     dlt_arena_free(old);
+    if (t->folder != NULL) DLT_TRY(dlt_run_folder_metrics(t->folder, &row, err));
+    dlt_progress_row(&t->progress, place, &shown);
     return DLT_OK;
 }
 

@@ -136,9 +136,11 @@ struct cudaLaunchConfig_t {
     cudaLaunchAttribute *attrs;
     unsigned numAttrs;
 };
+cudaError_t emulated_fault(); /* that a test asked for, cudaSuccess: none */
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A... args)
 {
+    if (cudaError_t fault = emulated_fault()) return fault;
     emulated_launch(c->stream, c->gridDim, c->blockDim, c->dynamicSmemBytes,
                     [=]() { kernel(args...); });
     return cudaSuccess;

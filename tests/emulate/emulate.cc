@@ -224,6 +224,20 @@ void emulated_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared,
     enqueue(s, [=]() { run_grid(grid, block, shared, kernel); });
 }
 
+/* A fault that a test asked for (base/fault.h): the error this call answers with. After the errors
+ * that cost the context every later call answers the same. */
+extern "C" int dlt_sys_device_fault(void);
+cudaError_t emulated_fault()
+{
+    static int dead;
+    int error = dlt_sys_device_fault();
+    if (dead) return (cudaError_t)dead;
+    if (error >= 700 || (error >= 210 && error < 230)) dead = error;
+    return (cudaError_t)error;
+}
+#define MAY_FAIL                                                                                   \
+    if (cudaError_t fault_ = emulated_fault()) return fault_
+
 extern "C" {
 void emulated_call(cudaStream_t s, void (*run)(const void *args), const void *args, size_t bytes)
 {
@@ -244,84 +258,101 @@ const char *cudaGetErrorName(cudaError_t)
 }
 cudaError_t cudaDriverGetVersion(int *version)
 {
+    MAY_FAIL;
     *version = 13000;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
+    MAY_FAIL;
     *version = 13000;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    MAY_FAIL;
     *n = 1;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 {
+    MAY_FAIL;
     /* few multiprocessors: grids stay small and loops over them are tested */
     *p = {"emulated GPU", 3, 9, 0, 60 << 20, (size_t)1 << 34, 227 << 10};
     return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
+    MAY_FAIL;
     *free_bytes = *total = (size_t)1 << 34;
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **ptr, size_t bytes)
 {
+    MAY_FAIL;
     *ptr = aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *ptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFree(void *ptr)
 {
+    MAY_FAIL;
     free(ptr);
     return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **ptr, size_t bytes)
 {
+    MAY_FAIL;
     return cudaMalloc(ptr, bytes);
 }
 cudaError_t cudaFreeHost(void *ptr)
 {
+    MAY_FAIL;
     return cudaFree(ptr);
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
                             cudaStream_t s)
 {
+    MAY_FAIL;
     enqueue(s, [=]() { memcpy(dst, src, bytes); });
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s)
 {
+    MAY_FAIL;
     enqueue(s, [=]() { memset(dst, value, bytes); });
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
+    MAY_FAIL;
     *s = new EmulatedStream();
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
+    MAY_FAIL;
     delete s;
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 /* A wait for a captured event makes the stream take part in the capture. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+    MAY_FAIL;
     if (!e->capture) return cudaSuccess;
     if (!s->capture) {
         s->capture = e->capture;
@@ -333,20 +364,24 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e)
 {
+    MAY_FAIL;
     *e = new EmulatedEvent();
     return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
+    MAY_FAIL;
     return cudaEventCreate(e);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    MAY_FAIL;
     delete e;
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    MAY_FAIL;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->us = 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
@@ -356,21 +391,25 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    MAY_FAIL;
     *ms = (float)(to->us - from->us) * 1e-3f;
     return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
 {
+    MAY_FAIL;
     s->capture = new EmulatedGraph();
     s->tail.clear();
     return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 {
+    MAY_FAIL;
     *graph = s->capture;
     s->capture = nullptr;
     for (EmulatedStream *j : joined)
@@ -380,39 +419,47 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
 {
+    MAY_FAIL;
     *status = s->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
+    MAY_FAIL;
     *exec = new EmulatedExec{graph->node};
     return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
+    MAY_FAIL;
     replay(*exec);
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    MAY_FAIL;
     delete graph;
     return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    MAY_FAIL;
     delete exec;
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void *, enum cudaFuncAttribute, int)
 {
+    MAY_FAIL;
     return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *)
 {
+    MAY_FAIL;
     a->numRegs = 0;
     return cudaSuccess;
 }
