@@ -58,5 +58,9 @@ DltYaml *dlt_yaml_copy(DltArena *arena, const DltYaml *tree);
 DltYaml *dlt_yaml_merge(DltArena *arena, const DltYaml *base, const DltYaml *over);
 /* Text that parses back to an equal tree (block style, quoted where needed). */
 char *dlt_yaml_write(DltArena *arena, const DltYaml *tree);
+/* The same with a comment behind every value: note's answer for the mark of the value, or of its key
+ * when the value has none. No comment where it is NULL; it holds no line ends. */
+char *dlt_yaml_write_noted(DltArena *arena, const DltYaml *tree,
+                           const char *(*note)(void *ctx, DltMark at), void *ctx);
 
 #endif

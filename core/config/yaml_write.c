@@ -59,6 +59,13 @@ static void write_quoted(DltText *out, const char *text)
     dlt_text_add(out, "\"");
 }
 
+/* One writing; note may be NULL. */
+typedef struct Writer {
+    DltText out;
+    const char *(*note)(void *ctx, DltMark at);
+    void *ctx;
+} Writer;
+
 static void write_text(DltText *out, const char *text, bool quoted)
 {
     if (quoted || !is_plain(text))
@@ -106,20 +113,31 @@ static bool is_inline(const DltYaml *tree)
     return tree->kind == DLT_YAML_SCALAR || tree->n == 0;
 }
 
-/* Writes what follows "key:", "-" or the start of the text, line end included. `indent` is the
- * column of the tree's own keys or dashes; the first is written where the text stands. */
-static void write_tree(DltText *out, const DltYaml *tree, int indent)
+/* The comment behind a value: its own mark, or that of its key when code made the value. */
+static void write_note(Writer *w, const DltYaml *parent, int i)
+{
+    const DltYaml *item = parent->item[i];
+    bool own = item->at.file != NULL || parent->kind != DLT_YAML_MAP;
+    if (w->note == NULL) return;
+    const char *text = w->note(w->ctx, own ? item->at : parent->key_at[i]);
+    if (text != NULL) dlt_text_addf(&w->out, "  # %s", text);
+}
+
+static void write_inline(DltText *out, const DltYaml *tree)
 {
     if (tree->kind == DLT_YAML_SCALAR)
         write_scalar(out, tree);
     else if (tree->kind == DLT_YAML_LIST && fits_flow(tree))
         write_flow(out, tree);
-    else if (tree->n == 0)
+    else
         dlt_text_add(out, "{}");
-    if (is_inline(tree)) {
-        dlt_text_add(out, "\n");
-        return;
-    }
+}
+
+/* Writes what follows "key:", "-" or the start of the text, line end included. `indent` is the
+ * column of the tree's own keys or dashes; the first is written where the text stands. */
+static void write_tree(Writer *w, const DltYaml *tree, int indent)
+{
+    DltText *out = &w->out;
     for (int i = 0; i < tree->n; i++) {
         const DltYaml *item = tree->item[i];
         if (i > 0) dlt_text_addf(out, "%*s", indent, "");
@@ -135,15 +153,32 @@ static void write_tree(DltText *out, const DltYaml *tree, int indent)
             dlt_text_addf(out, "\n%*s", indent + 2, "");
         else
             dlt_text_add(out, " ");
-        write_tree(out, item, indent + 2);
+        if (!is_inline(item)) {
+            write_tree(w, item, indent + 2);
+            continue;
+        }
+        write_inline(out, item);
+        write_note(w, tree, i);
+        dlt_text_add(out, "\n");
     }
+}
+
+char *dlt_yaml_write_noted(DltArena *arena, const DltYaml *tree,
+                           const char *(*note)(void *ctx, DltMark at), void *ctx)
+{
+    Writer w = {.out = dlt_text(arena), .note = note, .ctx = ctx};
+    if (tree->tag != NULL) dlt_text_addf(&w.out, "%s\n", tree->tag);
+    if (is_missing(tree)) dlt_text_add(&w.out, "---"); /* a document in which nothing stands */
+    if (is_inline(tree)) {
+        write_inline(&w.out, tree);
+        dlt_text_add(&w.out, "\n");
+    } else {
+        write_tree(&w, tree, 0);
+    }
+    return w.out.bytes;
 }
 
 char *dlt_yaml_write(DltArena *arena, const DltYaml *tree)
 {
-    DltText out = dlt_text(arena);
-    if (tree->tag != NULL) dlt_text_addf(&out, "%s\n", tree->tag);
-    if (is_missing(tree)) dlt_text_add(&out, "---"); /* a document in which nothing stands */
-    write_tree(&out, tree, 0);
-    return out.bytes;
+    return dlt_yaml_write_noted(arena, tree, NULL, NULL);
 }

@@ -10,9 +10,17 @@ typedef struct Out {
     DltArena *arena;
 } Out;
 
+/* Where a key of a resolved map was written; no file: it was chosen. */
+static DltMark key_mark(const DltYaml *map, const char *key)
+{
+    for (int i = 0; map && i < map->n; i++)
+        if (strcmp(map->key[i], key) == 0) return map->key_at[i];
+    return DLT_NO_MARK;
+}
+
 static void put(Out *o, DltYaml *map, const char *key, DltYaml *value)
 {
-    if (value) dlt_yaml_put(o->arena, map, key, DLT_NO_MARK, value);
+    if (value) dlt_yaml_put(o->arena, map, key, key_mark(map, key), value);
 }
 
 /* True when the table and its check accept these options as written ones. */
@@ -47,7 +55,7 @@ static DltYaml *in_order(DltArena *arena, const DltField *fields, const DltYaml 
     DltYaml *sorted = dlt_yaml_map(arena, DLT_NO_MARK);
     for (const DltField *f = fields; f->key; f++) {
         DltYaml *value = dlt_yaml_get(map, f->key);
-        if (value) dlt_yaml_put(arena, sorted, f->key, DLT_NO_MARK, value);
+        if (value) dlt_yaml_put(arena, sorted, f->key, key_mark(map, f->key), value);
     }
     return sorted;
 }
@@ -60,11 +68,11 @@ DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
     DltYaml *given = dlt_yaml_map(arena, DLT_NO_MARK);
     for (int i = 0; i < map->n; i++)
         if (is_given(o, map->key[i]))
-            dlt_yaml_put(arena, given, map->key[i], DLT_NO_MARK, map->item[i]);
+            dlt_yaml_put(arena, given, map->key[i], map->key_at[i], map->item[i]);
     for (int i = 0; i < map->n; i++) {
         if (is_given(o, map->key[i])) continue;
         DltYaml *more = dlt_yaml_copy(arena, given);
-        dlt_yaml_put(arena, more, map->key[i], DLT_NO_MARK, map->item[i]);
+        dlt_yaml_put(arena, more, map->key[i], map->key_at[i], map->item[i]);
         if (accepted(arena, o, size, more, check)) given = more;
     }
     return in_order(arena, o->fields, given);
@@ -163,7 +171,8 @@ static DltYaml *eval(Out *o)
             *map = dlt_yaml_map(o->arena, DLT_NO_MARK);
     bool every = o->spec->eval_split == DLT_VAL || dlt_opts_given(v, offsetof(DltEvalOpts, every));
     for (int i = 0; i < all->n; i++)
-        if (every || strcmp(all->key[i], "every") != 0) put(o, map, all->key[i], all->item[i]);
+        if (every || strcmp(all->key[i], "every") != 0)
+            dlt_yaml_put(o->arena, map, all->key[i], all->key_at[i], all->item[i]);
     DltYaml *metrics = dlt_yaml_list(o->arena, DLT_NO_MARK);
     for (int i = 0; i < o->spec->n_metric; i++)
         dlt_yaml_append(o->arena, metrics, word(o, o->spec->metric[i]->name));
@@ -176,7 +185,8 @@ static DltYaml *expect(Out *o)
 {
     DltYaml *map = dlt_yaml_map(o->arena, DLT_NO_MARK);
     for (int i = 0; i < o->spec->n_expect; i++)
-        put(o, map, o->spec->expect[i].key, word(o, o->spec->expect[i].text));
+        dlt_yaml_put(o->arena, map, o->spec->expect[i].key, o->spec->expect[i].at,
+                     word(o, o->spec->expect[i].text));
     return map->n > 0 ? map : NULL;
 }
 
@@ -194,16 +204,26 @@ static DltYaml *checkpoint(Out *o)
     return map;
 }
 
+/* A scalar of the top level, with the mark of its field. */
+static void put_root(Out *o, DltYaml *map, size_t offset, DltYaml *value)
+{
+    const DltOpts *root = &o->spec->sections->root;
+    for (int i = 0; root->fields[i].key; i++)
+        if (root->fields[i].offset == offset)
+            dlt_yaml_put(o->arena, map, root->fields[i].key, root->mark[i], value);
+}
+
 DltYaml *dlt_spec_resolve(const DltSpec *spec)
 {
     struct DltSections *s = spec->sections;
     Out o = {.spec = spec, .arena = spec->arena};
     const DltRoot *root = s->root.v;
     DltYaml *map = dlt_yaml_map(o.arena, DLT_NO_MARK);
-    put(&o, map, "dltrain", word(&o, "1"));
-    put(&o, map, "name", word(&o, spec->name));
-    put(&o, map, "seed", word(&o, dlt_arena_printf(o.arena, "%" PRIu64, spec->seed)));
-    put(&o, map, "device", word(&o, spec->device));
+    put_root(&o, map, offsetof(DltRoot, dltrain), word(&o, "1"));
+    put_root(&o, map, offsetof(DltRoot, name), word(&o, spec->name));
+    put_root(&o, map, offsetof(DltRoot, seed),
+             word(&o, dlt_arena_printf(o.arena, "%" PRIu64, spec->seed)));
+    put_root(&o, map, offsetof(DltRoot, device), word(&o, spec->device));
     put(&o, map, "data", data(&o));
     put(&o, map, "model", s->model);
     put(&o, map, "loss",
