@@ -174,6 +174,12 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/dltrain
 	install $B/dltrain $(DESTDIR)$(PREFIX)/bin/
 	for f in $(PLUGINS); do install $$f $(DESTDIR)$(PREFIX)/lib/dltrain/; done
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/dltrain \
+	 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$B/dltrain explain --man >$(DESTDIR)$(PREFIX)/share/man/man1/dltrain.1
+	$B/dltrain explain --bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/dltrain
+	$B/dltrain explain --json-schema >$(DESTDIR)$(PREFIX)/share/dltrain/config.schema.json
+	install scripts/sweep.sh $(DESTDIR)$(PREFIX)/bin/dltrain-sweep
 clean:
 	rm -rf build dltrain dltrain-*.so
 help:

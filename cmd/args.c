@@ -25,6 +25,9 @@ const DltField dlt_options[] = {
     DLT_BOOL(DltArgs, check, .help = "fail unless the stored metric is reproduced"),
     DLT_BOOL(DltArgs, hash, .help = "print 16 digits that stand for the resolved config"),
     DLT_BOOL(DltArgs, origin, .help = "say beside each value where it was written"),
+    DLT_BOOL(DltArgs, json_schema, .help = "print a JSON Schema of configs, for editors"),
+    DLT_BOOL(DltArgs, man, .help = "print the manual page"),
+    DLT_BOOL(DltArgs, bash, .help = "print bash's completion"),
     DLT_BOOL(DltArgs, help, .help = "this text"),
     DLT_FIELDS_END,
 };
@@ -48,7 +51,7 @@ static bool option_matches(const char *key, const char *word, size_t n)
 }
 
 /* Every command has --help, --quiet and --verbose. */
-static bool takes(const DltCommand *c, const char *key)
+bool dlt_command_takes(const DltCommand *c, const char *key)
 {
     static const char *const common[] = {"help", "quiet", "verbose", NULL};
     for (int i = 0; common[i]; i++)
@@ -63,7 +66,7 @@ static const DltField *find_option(const DltCommand *c, const char *word, size_t
     const char *names[40];
     int n_name = 0;
     for (const DltField *f = dlt_options; f->key; f++) {
-        if (!takes(c, f->key)) continue;
+        if (!dlt_command_takes(c, f->key)) continue;
         if (option_matches(f->key, word, n)) return f;
         names[n_name++] = f->key;
     }
@@ -157,6 +160,21 @@ DltStatus dlt_args_read(const DltCommand *command, int argc, char *const argv[],
     return DLT_OK;
 }
 
+const DltExitCode dlt_exit_codes[] = {
+    {"0", "done"},
+    {"1", "bug"},
+    {"2", "command line or config"},
+    {"3", "data"},
+    {"4", "checkpoint"},
+    {"5", "device"},
+    {"6", "memory, disk or lock"},
+    {"7", "diverged, or a broken expectation"},
+    {"75", "stopped early on request, resumable"},
+    {"130", "interrupted, with a checkpoint saved"},
+    {"143", "terminated, with a checkpoint saved"},
+    {NULL, NULL},
+};
+
 static void program_usage(FILE *out)
 {
     fprintf(out, "dltrain %s: trains a neural network from one YAML file\n\nusage:\n",
@@ -164,11 +182,19 @@ static void program_usage(FILE *out)
     for (int i = 0; dlt_commands[i]; i++)
         fprintf(out, "  dltrain %-8s %-30s %s\n", dlt_commands[i]->name, dlt_commands[i]->words,
                 dlt_commands[i]->help);
-    fprintf(out,
-            "\n`dltrain COMMAND --help` shows its options, `dltrain explain` every key and layer.\n"
-            "exit codes: 0 done, 1 bug, 2 config, 3 data, 4 checkpoint, 5 device,\n"
-            "  6 memory, disk or lock, 7 diverged, 75 stopped and resumable,\n"
-            "  130 and 143 interrupted with a checkpoint saved\n");
+    fputs("\n`dltrain COMMAND --help` shows its options, `dltrain explain` every key and layer.\n"
+          "exit codes:\n",
+          out);
+    for (const DltExitCode *e = dlt_exit_codes; e->text; e++)
+        fprintf(out, "  %3s  %s\n", e->code, e->text);
+}
+
+const char *dlt_option_name(const DltField *option, char buf[64])
+{
+    snprintf(buf, 64, "--%s", option->key);
+    for (char *p = buf; *p; p++)
+        if (*p == '_') *p = '-';
+    return buf;
 }
 
 void dlt_usage(const DltCommand *command, FILE *out)
@@ -179,11 +205,10 @@ void dlt_usage(const DltCommand *command, FILE *out)
     }
     fprintf(out, "usage: dltrain %s %s\n%s\n", command->name, command->words, command->help);
     for (const DltField *f = dlt_options; f->key; f++) {
-        if (!takes(command, f->key)) continue;
-        char name[64];
-        snprintf(name, sizeof name, "--%s%s%s", f->key, f->unit ? " " : "", f->unit ? f->unit : "");
-        for (char *p = name; *p; p++)
-            if (*p == '_') *p = '-';
-        fprintf(out, "  %-18s %s\n", name, f->help);
+        if (!dlt_command_takes(command, f->key)) continue;
+        char name[64], both[100];
+        snprintf(both, sizeof both, "%s%s%s", dlt_option_name(f, name), f->unit ? " " : "",
+                 f->unit ? f->unit : "");
+        fprintf(out, "  %-18s %s\n", both, f->help);
     }
 }

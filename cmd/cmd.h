@@ -16,6 +16,7 @@ typedef struct DltArgs {
     const char *out, *device, *init, *data, *dump;
     int64_t threads, stop_at;
     bool json, quiet, eager, check, verbose, help, hash, origin;
+    bool json_schema, man, bash;
 } DltArgs;
 
 typedef struct DltCommand {
@@ -36,6 +37,14 @@ extern const DltField dlt_options[];
 /* Sorts argv into words, overrides and options. Unknown options name the nearest one (CONFIG). */
 DltStatus dlt_args_read(const DltCommand *command, int argc, char *const argv[], DltArgs *args,
                         DltErr *err) DLT_CHECKED;
+/* True when the command has this option, given by its key. */
+bool dlt_command_takes(const DltCommand *command, const char *key);
+/* "--stop-at" of an option's row. */
+const char *dlt_option_name(const DltField *option, char buf[64]);
+typedef struct DltExitCode {
+    const char *code, *text;
+} DltExitCode;
+extern const DltExitCode dlt_exit_codes[]; /* ends with a NULL text */
 /* Usage of one command; NULL: of the program. */
 void dlt_usage(const DltCommand *command, FILE *out);
 

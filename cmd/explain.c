@@ -1,6 +1,6 @@
 /* dltrain explain: every section, layer, optimizer, loss, schedule, metric and data format, printed
  * from the tables that the validator reads. */
-#include "cmd/cmd.h"
+#include "cmd/manual.h"
 
 /* What `explain` walks: where its things stand in a config, what they are, and their rows. */
 typedef struct Topic {
@@ -107,6 +107,9 @@ static DltStatus unknown(const char *word, DltErr *err)
 
 static DltStatus run(const DltArgs *args, DltErr *err)
 {
+    if (args->json_schema) return dlt_manual_json(args, err);
+    if (args->man) return dlt_manual_man(args, err);
+    if (args->bash) return dlt_manual_bash(args, err);
     if (args->n_word == 0) {
         list_all();
         return DLT_OK;
@@ -129,6 +132,6 @@ const DltCommand dlt_command_explain = {
     .help = "any section, layer, optimizer, metric or key",
     .min_word = 0,
     .max_word = 1,
-    .options = NULL,
+    .options = (const char *const[]){"json_schema", "man", "bash", NULL},
     .run = run,
 };

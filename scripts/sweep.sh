@@ -13,6 +13,7 @@
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dltrain=${DLTRAIN:-$here/../dltrain}
+[ -e "$dltrain" ] || dltrain=$here/dltrain # as installed
 
 usage() {
     cat <<'END'

@@ -1,6 +1,7 @@
 /* `model:` as one list of layers. It is written as a list, or as {layers, patch}, where patch changes
  * layers by their names: {head: {units: 100}} merges options, {head: 100} sets the main argument,
  * and {head: {conv: {...}}} or {head: {repeat: 3}} changes the item itself. */
+#include "config/suggest.h"
 #include "spec/read.h"
 
 typedef struct Model {
@@ -54,6 +55,17 @@ static DltYaml *find_named(DltYaml *tree, const char *name, int depth)
     for (int i = 0; i < tree->n && !found; i++)
         found = find_named(tree->item[i], name, depth - 1);
     return found;
+}
+
+/* Names that layers have, at most `room` of them. */
+static int gather_names(const DltYaml *tree, int depth, const char **name, int n, int room)
+{
+    if (depth == 0 || tree->kind == DLT_YAML_SCALAR) return n;
+    const DltYaml *own = dlt_yaml_get(tree, "name");
+    if (own && own->kind == DLT_YAML_SCALAR && n < room) name[n++] = own->text;
+    for (int i = 0; i < tree->n; i++)
+        n = gather_names(tree->item[i], depth - 1, name, n, room);
+    return n;
 }
 
 static int kind_of(const DltYaml *item)
@@ -131,20 +143,28 @@ static DltStatus patch_item(const DltSpec *spec, DltYaml *item, const DltYaml *c
     return DLT_OK;
 }
 
+enum { PATCH_DEPTH = 16, MAX_NAMES = 1000 };
+
+static DltStatus report_nobody(const DltSpec *spec, const DltYaml *layers, const char *word,
+                               DltMark at, DltErr *err)
+{
+    const char **name = DLT_NEW_ARRAY(spec->arena, MAX_NAMES + 1, const char *);
+    gather_names(layers, PATCH_DEPTH, name, 0, MAX_NAMES);
+    return dlt_err_at(err, DLT_E_CONFIG, at, "model.patch: no layer of the model has `name: %s`%s",
+                      word, dlt_suggest_word(spec->arena, word, name));
+}
+
 static DltStatus apply_patch(const DltSpec *spec, DltYaml *layers, const DltYaml *patch,
                              DltErr *err)
 {
-    enum { DEPTH = 16 };
     DltStatus status = DLT_OK;
     if (patch->kind != DLT_YAML_MAP)
         return dlt_err_at(err, DLT_E_CONFIG, patch->at,
                           "model.patch: needs a map of layer names and changes");
     for (int i = 0; i < patch->n; i++) {
-        DltYaml *item = find_named(layers, patch->key[i], DEPTH);
-        DltStatus one =
-            item ? patch_item(spec, item, patch->item[i], patch->key[i], err)
-                 : dlt_err_at(err, DLT_E_CONFIG, patch->key_at[i],
-                              "model.patch: no layer of the model has `name: %s`", patch->key[i]);
+        DltYaml *item = find_named(layers, patch->key[i], PATCH_DEPTH);
+        DltStatus one = item ? patch_item(spec, item, patch->item[i], patch->key[i], err)
+                             : report_nobody(spec, layers, patch->key[i], patch->key_at[i], err);
         status = dlt_first(status, one);
     }
     return status;
