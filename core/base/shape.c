@@ -23,6 +23,11 @@ DltShape dlt_shape2(int64_t a, int64_t b)
     return (DltShape){.rank = 2, .dim = {a, b}};
 }
 
+DltShape dlt_shape3(int64_t a, int64_t b, int64_t c)
+{
+    return (DltShape){.rank = 3, .dim = {a, b, c}};
+}
+
 DltShape dlt_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return (DltShape){.rank = 4, .dim = {a, b, c, d}};

@@ -18,6 +18,7 @@ typedef struct DltShape {
 DltShape dlt_shape(int rank, ...); /* dlt_shape(2, (int64_t)3, (int64_t)4) */
 DltShape dlt_shape1(int64_t a);
 DltShape dlt_shape2(int64_t a, int64_t b);
+DltShape dlt_shape3(int64_t a, int64_t b, int64_t c);
 DltShape dlt_shape4(int64_t a, int64_t b, int64_t c, int64_t d);
 int64_t dlt_shape_count(const DltShape *s); /* product; 1 for rank 0; BUG on overflow */
 /* Product times element bytes with overflow check; false when it does not fit in int64_t. */

@@ -149,6 +149,32 @@ static DltStatus transpose(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
+static void expand_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltCall *call = ctx;
+    const DltShape *x = &call->node->in[0]->shape, *y = &call->node->out[0]->shape;
+    size_t bytes = element_bytes(call);
+    int last = y->rank - 1;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t rest = row, from = 0;
+        for (int i = last - 1; i >= 0; i--) {
+            if (x->dim[i] != 1) from += rest % y->dim[i] * dlt_shape_span(x, i + 1, x->rank);
+            rest /= y->dim[i];
+        }
+        gathers[bytes]((const char *)call->in[0] + (size_t)from * bytes, x->dim[last] == 1 ? 0 : 1,
+                       (char *)call->out[0] + (size_t)(row * y->dim[last]) * bytes, y->dim[last]);
+    }
+}
+
+/* y = x with its axes of size 1 repeated.  x, y of one dtype and rank >= 1.  shape_ops.h */
+static DltStatus expand(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const DltTensor *y = call->node->out[0];
+    dlt_pool_for(call->stream, dlt_rows(y), dlt_grain(dlt_width(y)), expand_task, (void *)call);
+    return DLT_OK;
+}
+
 static const DltKernel plain_concat = {
     .name = "concat.cpu.plain", .accepts = dlt_cpu_accepts_move, .launch = concat};
 const DltKernel *const dlt_cpu_concat[] = {&plain_concat, NULL};
@@ -164,3 +190,7 @@ const DltKernel *const dlt_cpu_slice_bwd[] = {&plain_slice_bwd, NULL};
 static const DltKernel plain_transpose = {
     .name = "transpose.cpu.plain", .accepts = dlt_cpu_accepts_move, .launch = transpose};
 const DltKernel *const dlt_cpu_transpose[] = {&plain_transpose, NULL};
+
+static const DltKernel plain_expand = {
+    .name = "expand.cpu.plain", .accepts = dlt_cpu_accepts_move, .launch = expand};
+const DltKernel *const dlt_cpu_expand[] = {&plain_expand, NULL};

@@ -16,6 +16,7 @@ struct DltBuild {
     uint64_t seed;
     DltTensor *step;   /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
     int n_random;      /* next stream number for dropout */
+    int n_residual;    /* residual connections so far */
     int64_t vocab;     /* number of ids in the data, 0: it has none; set by the spec */
     const bool *needs; /* set by autodiff while grad rules run: per tensor id */
 };
@@ -58,7 +59,11 @@ DltInit dlt_init_xavier_uniform(const DltShape *shape);
 DltInit dlt_init_xavier_normal(const DltShape *shape);
 DltInit dlt_init_uniform(double lo, double hi);
 DltInit dlt_init_normal(double mean, double std);
+DltInit dlt_init_scaled(double std);
 DltInit dlt_init_trunc_normal(double mean, double std);
+/* Once the whole model is built: scaled initialisations of its parameters become normal ones of
+ * std / sqrt(b->n_residual), or of std where the model has no residual. */
+void dlt_build_scale_inits(DltBuild *b);
 /* Values of a tensor from its init: a pure function of (seed, name), written as f32 (or double in
  * the double build) / i32 / f64 by dtype. out has dlt_tensor_bytes(t) bytes. */
 void dlt_init_fill(const DltTensor *t, uint64_t seed, void *out);

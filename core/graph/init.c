@@ -26,6 +26,23 @@ DltInit dlt_init_normal(double mean, double std)
     return (DltInit){.kind = DLT_INIT_NORMAL, .a = mean, .b = std};
 }
 
+DltInit dlt_init_scaled(double std)
+{
+    return (DltInit){.kind = DLT_INIT_SCALED, .b = std};
+}
+
+void dlt_build_scale_inits(DltBuild *b)
+{
+    double factor = b->n_residual > 0 ? 1.0 / sqrt((double)b->n_residual) : 1.0;
+    for (int i = 0; i < b->graph->n_tensor; i++) {
+        DltTensor *t = b->graph->tensor[i];
+        if (!t->init || t->init->kind != DLT_INIT_SCALED) continue;
+        DltInit *init = DLT_NEW(b->graph->arena, DltInit);
+        *init = dlt_init_normal(0, t->init->b * factor);
+        t->init = init;
+    }
+}
+
 DltInit dlt_init_trunc_normal(double mean, double std)
 {
     return (DltInit){.kind = DLT_INIT_TRUNC_NORMAL, .a = mean, .b = std};
@@ -100,6 +117,7 @@ static double value(const DltInit *init, uint64_t seed, uint64_t stream, int64_t
     case DLT_INIT_UNIFORM:
         return init->a + (init->b - init->a) * dlt_rng_uniform(seed, stream, u);
     case DLT_INIT_NORMAL:
+    case DLT_INIT_SCALED:
         return init->a + init->b * dlt_rng_normal(seed, stream, u);
     case DLT_INIT_TRUNC_NORMAL:
         return init->a + init->b * cut_normal(seed, stream, u);

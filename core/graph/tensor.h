@@ -26,6 +26,8 @@ typedef enum DltInitKind {
     DLT_INIT_UNIFORM /* [a, b) */,
     DLT_INIT_NORMAL /* mean a, std b */,
     DLT_INIT_TRUNC_NORMAL /* mean a, std b, cut at 2 std */,
+    DLT_INIT_SCALED /* mean 0, std b / sqrt(residuals of the model): NORMAL once they are counted */
+    ,
     DLT_INIT_VALUES /* values[n], broadcast when n is 1 */
 } DltInitKind;
 typedef struct DltInit {

@@ -1,6 +1,8 @@
 /* Initialisation rules and input checks shared by the layers. */
 #include "layers/common.h"
 
+#include "ops/matmul.h"
+
 #include <math.h>
 
 enum {
@@ -15,6 +17,7 @@ enum {
     INIT_LECUN_NORMAL,
     INIT_NORMAL,
     INIT_TRUNC_NORMAL,
+    INIT_SCALED,
     N_INIT
 };
 enum { FAN_IN, FAN_OUT };
@@ -31,6 +34,7 @@ const DltEnum dlt_weight_init_choices[] = {
     {"lecun_normal", INIT_LECUN_NORMAL},
     {"normal", INIT_NORMAL},
     {"trunc_normal", INIT_TRUNC_NORMAL},
+    {"scaled", INIT_SCALED},
     {NULL, 0},
 };
 const DltEnum dlt_weight_fan_choices[] = {
@@ -104,6 +108,7 @@ static const InitRule rules[N_INIT] = {
     [INIT_LECUN_NORMAL] = {.rule = lecun_normal, .gain = 1, .has_fan = true},
     [INIT_NORMAL] = {.has_std = true},
     [INIT_TRUNC_NORMAL] = {.has_std = true},
+    [INIT_SCALED] = {.has_std = true},
 };
 
 static DltStatus no_effect(const DltOpts *o, size_t at, const char *key, int init, DltErr *err)
@@ -121,7 +126,7 @@ DltStatus dlt_weight_init_check(const DltOpts *o, const DltWeightInit *w, DltErr
         return no_effect(o, w->std_at, "std", w->init, err);
     if (dlt_opts_given(o, w->gain_at) && r->gain == 0.0)
         return no_effect(o, w->gain_at, "gain", w->init, err);
-    if (r->has_std && w->std == 0.0)
+    if (r->has_std && w->std == 0.0 && w->init != INIT_SCALED)
         return dlt_err_at(err, DLT_E_CONFIG, o->at, "%s: init: %s needs std, such as std: 0.02",
                           o->name, dlt_weight_init_choices[w->init].name);
     return DLT_OK;
@@ -131,6 +136,7 @@ DltInit dlt_weight_init(const DltWeightInit *w, const DltShape *shape)
 {
     const InitRule *r = &rules[w->init];
     if (w->init == INIT_NORMAL) return dlt_init_normal(0.0, w->std);
+    if (w->init == INIT_SCALED) return dlt_init_scaled(w->std > 0.0 ? w->std : 0.02);
     if (w->init == INIT_TRUNC_NORMAL) return dlt_init_trunc_normal(0.0, w->std);
     DltShape s = *shape;
     if (w->fan == FAN_OUT && s.rank > 1) { /* the fan_in of the transposed weight */
@@ -145,6 +151,29 @@ DltInit dlt_weight_init(const DltWeightInit *w, const DltShape *shape)
 DltInit dlt_bias_init(int kind, const DltShape *weight)
 {
     return rules[kind].rule(weight);
+}
+
+DltWeightInit dlt_weight_init_other(const DltWeightInit *w, int init)
+{
+    DltWeightInit other = *w;
+    other.init = init;
+    if (!rules[init].has_std) other.std = 0.0;
+    if (rules[init].gain == 0.0) other.gain = 0.0;
+    return other;
+}
+
+DltTensor *dlt_layer_linear(DltBuild *b, DltTensor *x, const DltLinear *l)
+{
+    const char *old = dlt_build_enter(b, l->name);
+    DltShape shape = dlt_shape2(l->units, dlt_dim(x, -1));
+    DltTensor *w = dlt_param(b, "weight", shape, dlt_weight_init(&l->init, &shape));
+    DltTensor *y = dlt_matmul(b, x, w, false, true);
+    if (l->bias_init != DLT_NO_BIAS && !dlt_build_failed(b)) {
+        DltInit init = dlt_bias_init(l->bias_init, &shape);
+        y = dlt_bias(b, y, dlt_param(b, "bias", dlt_shape1(l->units), init), x->shape.rank - 1);
+    }
+    dlt_build_leave(b, old);
+    return y;
 }
 
 const char *dlt_tensor_text(const DltTensor *t, char buf[DLT_TENSOR_TEXT])
@@ -172,6 +201,18 @@ bool dlt_layer_wants_image(DltBuild *b, const DltOpts *o, const DltTensor *x)
     dlt_build_error(b,
                     "%s: needs an input [N, C, H, W], but %s has %d dimensions; add "
                     "reshape: [C, H, W] before it, or remove the flatten",
+                    o->name, dlt_tensor_text(x, text), x->shape.rank);
+    return false;
+}
+
+bool dlt_layer_wants_tokens(DltBuild *b, const DltOpts *o, const DltTensor *x)
+{
+    if (dlt_build_failed(b)) return true;
+    if (x->shape.rank == 3) return dlt_layer_wants_floats(b, o, x);
+    char text[DLT_TENSOR_TEXT];
+    dlt_build_error(b,
+                    "%s: needs an input [N, tokens, width], but %s has %d dimensions; embedding "
+                    "makes them of ids, patch_embed of images",
                     o->name, dlt_tensor_text(x, text), x->shape.rank);
     return false;
 }

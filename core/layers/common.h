@@ -40,7 +40,10 @@ typedef struct DltWeightInit {
                      offsetof(T, gain)})
 /* Options that cannot have an effect, or a missing std, are CONFIG. */
 DltStatus dlt_weight_init_check(const DltOpts *o, const DltWeightInit *w, DltErr *err) DLT_CHECKED;
-/* The initialisation of a weight of this shape; fans by PyTorch's rule (_calculate_fan_in_and_
+/* scaled: normal with std (0.02 where none is given) divided by the square root of the number of
+ * residuals in the model (Radford et al. 2019, section 2.3); the number is known once the model is
+ * built: dlt_build_scale_inits.
+ * The initialisation of a weight of this shape; fans by PyTorch's rule (_calculate_fan_in_and_
  * fan_out): fan_in = prod(shape[1..]), fan_out = shape[0] * prod(shape[2..]). */
 DltInit dlt_weight_init(const DltWeightInit *w, const DltShape *shape);
 
@@ -52,6 +55,19 @@ DltInit dlt_weight_init(const DltWeightInit *w, const DltShape *shape);
 extern const DltEnum dlt_bias_init_choices[];
 DltInit dlt_bias_init(int kind, const DltShape *weight);
 
+/* A linear map inside a layer: parameters "<name>.weight" [units, C] and, unless bias_init is
+ * DLT_NO_BIAS, "<name>.bias" [units]. */
+enum { DLT_NO_BIAS = -1 };
+typedef struct DltLinear {
+    const char *name;
+    int64_t units;
+    DltWeightInit init;
+    int bias_init; /* of dlt_bias_init_choices */
+} DltLinear;
+DltTensor *dlt_layer_linear(DltBuild *b, DltTensor *x, const DltLinear *l);
+/* The same initialisation with another distribution, as `out_init` writes it. */
+DltWeightInit dlt_weight_init_other(const DltWeightInit *w, int init);
+
 enum { DLT_TENSOR_TEXT = 320 };
 /* "relu.unary_fwd [8, 3, 28, 28]", for messages. */
 const char *dlt_tensor_text(const DltTensor *t, char buf[DLT_TENSOR_TEXT]);
@@ -59,5 +75,8 @@ const char *dlt_tensor_text(const DltTensor *t, char buf[DLT_TENSOR_TEXT]);
 bool dlt_layer_wants_image(DltBuild *b, const DltOpts *o, const DltTensor *x);
 /* True when x holds floats; ids are answered with "add embedding". True for poison. */
 bool dlt_layer_wants_floats(DltBuild *b, const DltOpts *o, const DltTensor *x);
+
+/* True when x is float [N, tokens, width]; else reports and poisons. True for poison. */
+bool dlt_layer_wants_tokens(DltBuild *b, const DltOpts *o, const DltTensor *x);
 
 #endif

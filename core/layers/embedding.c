@@ -17,7 +17,7 @@ static const DltField fields[] = {
     DLT_INT(Embedding, vocab, .lo = 1, .hi = 1 << 30,
             .help = "number of rows; default: the vocabulary of the data",
             .example = "vocab: 50304"),
-    DLT_INIT_ROWS(Embedding, "normal", "1"),
+    DLT_INIT_ROWS(Embedding, "normal", "0.02"),
     DLT_FIELDS_END,
 };
 

@@ -1,6 +1,7 @@
 /* Shape and gradient rules of the elementwise ops (ops/elementwise.h). */
 #include "ops/elementwise.h"
 #include "ops/infer.h"
+#include "ops/shape_ops.h"
 
 static const struct {
     const char *name;
@@ -258,15 +259,14 @@ static DltStatus reduce_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
     return DLT_OK;
 }
 
-/* Broadcast back: a constant zero of x's shape plus d, scaled by 1/count for a mean. */
+/* Repeated back, scaled by 1/count for a mean. */
 static void reduce_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
 {
     const DltReduce *a = n->attr;
-    DltTensor *zero = dlt_unary(b, n->in[0], DLT_FN_SCALE, 0.0);
     double count =
         (double)dlt_shape_count(&n->in[0]->shape) / (double)dlt_shape_count(&n->out[0]->shape);
     DltTensor *d = a->mean ? dlt_unary(b, dout[0], DLT_FN_SCALE, 1.0 / count) : dout[0];
-    din[0] = dlt_add(b, zero, d);
+    din[0] = dlt_expand_axes(b, d, n->in[0]->shape);
 }
 
 const DltOpDef dlt_op_reduce = {.name = "reduce",

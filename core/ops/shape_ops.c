@@ -226,6 +226,47 @@ const DltOpDef dlt_op_transpose = {.name = "transpose",
                                    .prec = DLT_PREC_KEEP,
                                    .text = transpose_text};
 
+/* ---- expand ---- */
+
+DltTensor *dlt_expand_axes(DltBuild *b, DltTensor *x, DltShape shape)
+{
+    DltReshape a = {shape};
+    if (x->id < 0 || dlt_shape_equal(&x->shape, &shape)) return x;
+    return dlt_build_op(b, DLT_OP_expand, &a, &x, 1);
+}
+
+static DltStatus expand_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltShape *x = &n->in[0]->shape, *y = &((const DltReshape *)n->attr)->shape;
+    bool fits = x->rank == y->rank;
+    char from[DLT_SHAPE_TEXT], to[DLT_SHAPE_TEXT];
+    for (int i = 0; fits && i < x->rank; i++)
+        fits = x->dim[i] == y->dim[i] || x->dim[i] == 1;
+    if (!fits)
+        return dlt_infer_error(n, err, "%s %s cannot be expanded to %s", n->in[0]->name,
+                               dlt_shape_text(x, from), dlt_shape_text(y, to));
+    out[0] = *y;
+    dtype[0] = n->in[0]->dtype;
+    return DLT_OK;
+}
+
+static void expand_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
+{
+    uint32_t axes = 0;
+    for (int i = 0; i < n->in[0]->shape.rank; i++)
+        if (n->in[0]->shape.dim[i] != n->out[0]->shape.dim[i]) axes |= 1u << i;
+    din[0] = dlt_reduce(b, dout[0], axes, false);
+}
+
+const DltOpDef dlt_op_expand = {.name = "expand",
+                                .n_in = 1,
+                                .n_out = 1,
+                                .attr_size = sizeof(DltReshape),
+                                .infer = expand_infer,
+                                .grad = expand_grad,
+                                .flops = no_flops,
+                                .prec = DLT_PREC_KEEP};
+
 /* ---- embedding ---- */
 
 DltTensor *dlt_embedding(DltBuild *b, DltTensor *ids, DltTensor *w)

@@ -182,6 +182,7 @@ static DltTensor *build_container(DltWalk *w, DltList *l, const Item *item, cons
     if (status != DLT_OK) in[0] = dlt_walk_poison(w, status);
     const char *old = w->b->scope;
     if (name) (void)dlt_build_enter(w->b, name);
+    if (is_residual) w->b->n_residual++;
     if (is_residual)
         x = dlt_walk_residual(w, l, pick, out, in[0], name != NULL);
     else if (strcmp(pick->kind, sequential) == 0)
@@ -398,6 +399,7 @@ DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltYaml *out, Dl
     DltList list = {.scope = &scope, .path = "model", .out = out};
     DltStatus status = dlt_walk_check_blocks(&w);
     m->out = dlt_walk_list(&w, &list, spec->model, m->x);
+    dlt_build_scale_inits(m->build);
     for (int i = 0; i < m->graph->n_tensor; i++) {
         const DltTensor *t = m->graph->tensor[i];
         if (t->role == DLT_PARAM) m->n_param += dlt_shape_count(&t->shape);

@@ -225,6 +225,123 @@ def other_cases():
     layer("embedding", "embedding: {dim: 3, vocab: 5}", [ids], {"weight": values(5, 3)}, lambda x, p: F.embedding(x[0], p["weight"]))
 
 
+def attention(x, p, heads, kv=None, causal=False, window=0, rope=None, qk_norm=False, keep=None):
+    """The layer's formulas over the fused projection [queries | keys | values]; keep: of the weights."""
+    kv = kv or heads
+    b, t, _ = x.shape
+    y = F.linear(x, p["qkv.weight"], p.get("qkv.bias"))
+    d = y.shape[-1] // (heads + 2 * kv)
+    q, k, v = (part.reshape(b, t, -1, d) for part in y.split([heads * d, kv * d, kv * d], -1))
+    if qk_norm:
+        eps = f32(1.1920929e-7)
+        q = q / torch.sqrt((q**2).mean(-1, keepdim=True) + eps) * p["q_norm.weight"]
+        k = k / torch.sqrt((k**2).mean(-1, keepdim=True) + eps) * p["k_norm.weight"]
+    if rope:
+        angle = torch.arange(t)[:, None] * rope ** (-torch.arange(0, d, 2) / d)[None, :]
+        c, s = torch.cos(angle)[:, None, :], torch.sin(angle)[:, None, :]
+
+        def turn(z):
+            lo, hi = z[..., : d // 2], z[..., d // 2 :]
+            return torch.cat([lo * c - hi * s, hi * c + lo * s], -1)
+
+        q, k = turn(q), turn(k)
+    k, v = (z.repeat_interleave(heads // kv, 2) for z in (k, v))
+    score = torch.einsum("bihd,bjhd->bhij", q, k) / math.sqrt(d)
+    i, j = torch.arange(t)[:, None], torch.arange(t)[None, :]
+    hidden = (j > i) & torch.tensor(causal)
+    if window:
+        hidden = hidden | ((i - j).abs() >= window)
+    a = F.softmax(score.masked_fill(hidden, -math.inf), -1)
+    if keep is not None:
+        a = a * keep
+    o = torch.einsum("bhij,bjhd->bihd", a, v).reshape(b, t, heads * d)
+    return F.linear(o, p["out.weight"], p.get("out.bias"))
+
+
+def attention_params(width, heads, kv=None, bias=True, d=None):
+    kv, d = kv or heads, d or width // heads
+    inner = (heads + 2 * kv) * d
+    # a quarter: scores of some units, so that rounding is not what a case shows
+    p = {"qkv.weight": values(inner, width) / 4, "out.weight": values(width, heads * d) / 4}
+    if bias:
+        p.update({"qkv.bias": values(inner), "out.bias": values(width)})
+    return p
+
+
+def attention_mask(b, heads, t, p):
+    """ops/attention.h: rows of draws are as long as t rounded up to 4."""
+    t4 = -(-t // 4) * 4
+    return dropout_mask((b, heads, t, t4), p)[..., :t] / (1 - p)
+
+
+def check_attention():
+    """The reference above is PyTorch's own attention."""
+    x, p = values(2, 7, 12), attention_params(12, 3)
+    hidden = torch.triu(torch.ones(7, 7), 1).bool()
+    want, _ = F.multi_head_attention_forward(
+        x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1), 12, 3, p["qkv.weight"], p["qkv.bias"], None, None,
+        False, 0.0, p["out.weight"], p["out.bias"], need_weights=False, attn_mask=hidden)
+    assert torch.allclose(attention(x, p, 3, causal=True), want.transpose(0, 1), atol=1e-12)
+
+
+def token_cases():
+    """Layers of transformers. They leave the random numbers of the cases behind them as they were."""
+    state = rng.get_state()
+    check_attention()
+    w = lambda x, p: x[0] + p["weight"][: x[0].shape[1]]
+    layer("position", "position: {kind: learned, max: 7}", [values(2, 5, 3)], {"weight": values(7, 3)}, w)
+    layer("position_full", "position", [values(3, 4, 2)], {"weight": values(4, 2)}, w)
+    for t, c in ((5, 6), (3, 5)):
+        wave = torch.tensor([[(math.cos if k % 2 else math.sin)(i * 10000 ** (-(k // 2 * 2) / c)) for k in range(c)] for i in range(t)])
+        layer("position_waves_%d" % c, "position: sinusoidal", [values(2, t, c)], {}, lambda x, p: x[0] + wave)
+
+    def att(name, options, shape, heads, kv=None, bias=True, d=None, more=None, **kw):
+        params = dict(attention_params(shape[2], heads, kv, bias, d), **(more or {}))
+        layer(name, "attention: {heads: %d%s}" % (heads, options), [values(*shape)], params,
+              lambda x, p: attention(x[0], p, heads, kv, **kw))
+
+    att("attention", "", (2, 5, 6), 2)
+    att("attention_causal", ", causal: true", (2, 7, 6), 3, causal=True)
+    att("attention_no_bias", ", causal: true, bias: false", (1, 9, 4), 1, bias=False, causal=True)
+    att("attention_one_token", ", causal: true", (2, 1, 4), 2, causal=True)
+    att("attention_grouped", ", kv_heads: 2, causal: true", (2, 5, 8), 4, 2, causal=True)
+    att("attention_one_kv", ", kv_heads: 1", (1, 6, 6), 3, 1)
+    att("attention_window", ", causal: true, window: 3", (1, 8, 4), 2, causal=True, window=3)
+    att("attention_window_both", ", window: 2", (1, 6, 4), 1, window=2)
+    att("attention_head_dim", ", head_dim: 5", (1, 4, 6), 2, d=5)
+    att("attention_rope", ", causal: true, rope: true", (2, 5, 8), 2, causal=True, rope=10000.0)
+    att("attention_rope_base", ", rope: true, rope_base: 100, kv_heads: 1", (1, 6, 8), 2, 1, rope=100.0)
+    att("attention_qk_norm", ", qk_norm: true, causal: true", (2, 4, 6), 2, causal=True, qk_norm=True,
+        more={"q_norm.weight": values(3), "k_norm.weight": values(3)})
+    att("attention_all", ", kv_heads: 2, causal: true, window: 4, rope: true, qk_norm: true, bias: false", (1, 9, 8), 4, 2,
+        False, causal=True, window=4, rope=10000.0, qk_norm=True, more={"q_norm.weight": values(2), "k_norm.weight": values(2)})
+    att("attention_dropout", ", causal: true, dropout: 0.25", (2, 5, 4), 2, causal=True, keep=attention_mask(2, 2, 5, 0.25))
+    att("attention_dropout_eval", ", dropout: 0.25", (1, 3, 4), 2)
+
+    def glu(name, config, act, shape, hidden, bias=False):
+        c, p = shape[-1], {}
+        for k, dims in (("gate", (hidden, c)), ("up", (hidden, c)), ("down", (c, hidden))):
+            p[k + ".weight"] = values(*dims)
+            if bias:
+                p[k + ".bias"] = values(dims[0])
+        lin = lambda x, p, k: F.linear(x, p[k + ".weight"], p.get(k + ".bias"))
+        layer(name, config, [values(*shape)], p, lambda x, p: lin(act(lin(x[0], p, "gate")) * lin(x[0], p, "up"), p, "down"))
+
+    glu("swiglu", "swiglu: 5", F.silu, (2, 3, 4), 5)
+    glu("swiglu_bias", "swiglu: {hidden: 3, bias: true}", F.silu, (3, 2), 3, True)
+    glu("geglu", "geglu: 5", F.gelu, (2, 3, 4), 5)
+
+    layer("patch_embed", "patch_embed: {patch: 2, dim: 5}", [values(2, 3, 4, 6)], {"weight": values(5, 3, 2, 2), "bias": values(5)},
+          lambda x, p: F.conv2d(x[0], p["weight"], p["bias"], stride=2).flatten(2).transpose(1, 2))
+    layer("patch_embed_whole", "patch_embed: {patch: 3, dim: 2, bias: false}", [values(1, 1, 3, 3)], {"weight": values(2, 1, 3, 3)},
+          lambda x, p: F.conv2d(x[0], p["weight"], stride=3).flatten(2).transpose(1, 2))
+    layer("class_token", "class_token", [values(3, 2, 4)], {"weight": values(1, 1, 4)},
+          lambda x, p: torch.cat([p["weight"].expand(3, 1, 4), x[0]], 1))
+    layer("token_pool", "token_pool", [values(2, 5, 3)], {}, lambda x, p: x[0].mean(1))
+    layer("token_pool_first", "token_pool: first", [values(2, 5, 3)], {}, lambda x, p: x[0][:, 0])
+    rng.set_state(state)
+
+
 # ---- losses ----
 
 
@@ -457,7 +574,7 @@ def metric_cases():
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch")
     os.makedirs(folder, exist_ok=True)
-    for make in (dense_cases, conv_cases, pool_cases, norm_cases, activation_cases, other_cases):
+    for make in (dense_cases, conv_cases, pool_cases, norm_cases, activation_cases, other_cases, token_cases):
         make()
     save(folder, "layers.txt")
     loss_cases()

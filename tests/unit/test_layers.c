@@ -384,7 +384,7 @@ static void other_initial_values(void **state)
     const DltTensor *e = dlt_graph_find(f.graph, "e.weight");
     expect_shape(e, &(DltShape){2, {11, 5}});
     assert_int_equal(e->init->kind, DLT_INIT_NORMAL);
-    assert_true(e->init->b == 1.0);
+    assert_true(e->init->b == 0.02);
     dlt_arena_free(f.arena);
 }
 
