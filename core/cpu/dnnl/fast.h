@@ -27,6 +27,8 @@ extern const DltKernel *const dlt_fast_unary_fwd[];
 extern const DltKernel *const dlt_fast_unary_bwd[];
 extern const DltKernel *const dlt_fast_binary[];
 extern const DltKernel *const dlt_fast_bias_bwd[];
+extern const DltKernel *const dlt_fast_attention_fwd[];
+extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
 
 /* Tasks over a DltFlat: y = act(x), and y = x * act'(saved), what matmul and convolution epilogues need, in place or
