@@ -1,8 +1,7 @@
 /* Elementwise functions of one argument, forward and gradient, and the epilogue that matmul and
  * convolution put behind their sums. One table row is all there is to know about a function. */
+#include "cpu/act.h"
 #include "cpu/plain.h"
-#include "cpu/vmath.h"
-#include <tgmath.h>
 
 enum { BLOCK = 64 };
 
@@ -12,56 +11,6 @@ typedef struct UnaryRow {
     void (*backward)(const DltReal *restrict dy, const DltReal *restrict s, DltReal *restrict dx,
                      DltReal a);
 } UnaryRow;
-
-static const DltReal sqrt_half = (DltReal)0.70710678118654752440;        /* sqrt(1/2) */
-static const DltReal inv_sqrt_two_pi = (DltReal)0.39894228040143267794;  /* 1 / sqrt(2 pi) */
-static const DltReal sqrt_two_over_pi = (DltReal)0.79788456080286535588; /* sqrt(2 / pi) */
-static const DltReal gelu_cubic = (DltReal)0.044715; /* Hendrycks & Gimpel 2016, section 2 */
-static const DltReal softplus_linear = 20;           /* log(1 + exp(20)) - 20 < 2.1e-9 */
-
-static DltReal sigmoid(DltReal x)
-{
-    return 1 / (1 + dlt_exp(-x));
-}
-
-/* Gaussian distribution function. */
-static DltReal normal_cdf(DltReal x)
-{
-    return (1 + dlt_erf(x * sqrt_half)) / 2;
-}
-
-static DltReal gelu_grad(DltReal x)
-{
-    return normal_cdf(x) + x * inv_sqrt_two_pi * dlt_exp(-x * x / 2);
-}
-
-static DltReal gelu_tanh(DltReal x)
-{
-    return x * (1 + dlt_tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x))) / 2;
-}
-
-static DltReal gelu_tanh_grad(DltReal x)
-{
-    DltReal t = dlt_tanh(sqrt_two_over_pi * (x + gelu_cubic * x * x * x));
-    DltReal slope = sqrt_two_over_pi * (1 + 3 * gelu_cubic * x * x);
-    return (1 + t) / 2 + x * (1 - t * t) * slope / 2;
-}
-
-static DltReal silu_grad(DltReal x)
-{
-    DltReal y = sigmoid(x);
-    return y * (1 + x * (1 - y));
-}
-
-static DltReal softplus(DltReal x, DltReal a)
-{
-    return a * x > softplus_linear ? x : log1p(exp(a * x)) / a;
-}
-
-static DltReal softplus_grad(DltReal x, DltReal a)
-{
-    return a * x > softplus_linear ? 1 : sigmoid(a * x);
-}
 
 /* Both loops of a function: y in terms of x (and a), dx in terms of the saved s and dy. */
 #define ROW(id, y_of_x, slope_of_s)                                                                \
@@ -85,20 +34,7 @@ static DltReal softplus_grad(DltReal x, DltReal a)
     }
 
 ROW(NONE, x, 1)
-ROW(RELU, x<0 ? 0 : x, s> 0 ? 1 : 0) /* NaN stays NaN */
-ROW(LEAKY_RELU, x > 0 ? x : a * x, s > 0 ? 1 : a)
-ROW(GELU, x *normal_cdf(x), gelu_grad(s))
-ROW(GELU_TANH, gelu_tanh(x), gelu_tanh_grad(s))
-ROW(SILU, x *sigmoid(x), silu_grad(s))
-ROW(SIGMOID, sigmoid(x), s *(1 - s))
-ROW(TANH, dlt_tanh(x), 1 - s * s)
-ROW(SOFTPLUS, softplus(x, a), softplus_grad(s, a))
-ROW(ELU, x > 0 ? x : a * expm1(x), s > 0 ? 1 : a * dlt_exp(s))
-ROW(SCALE, a == 0 ? 0 : a * x, a) /* 0 for every x: see reduce_grad */
-ROW(EXP, dlt_exp(x), s)
-ROW(SQUARE, x *x, 2 * s)
-ROW(SQRT, sqrt(x), 1 / (2 * s))
-ROW(ABS, fabs(x), s > 0 ? 1 : s < 0 ? -1 : 0)
+DLT_ACT_TABLE(ROW)
 #undef ROW
 
 #define F(id, name, y) [DLT_FN_##id] = {id##_forward, id##_backward},

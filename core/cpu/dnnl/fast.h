@@ -27,6 +27,10 @@ extern const DltKernel *const dlt_fast_unary_fwd[];
 extern const DltKernel *const dlt_fast_unary_bwd[];
 extern const DltKernel *const dlt_fast_binary[];
 extern const DltKernel *const dlt_fast_bias_bwd[];
+extern const DltKernel *const dlt_fast_layer_norm_fwd[];
+extern const DltKernel *const dlt_fast_layer_norm_bwd[];
+extern const DltKernel *const dlt_fast_rms_norm_fwd[];
+extern const DltKernel *const dlt_fast_rms_norm_bwd[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */

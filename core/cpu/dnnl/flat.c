@@ -1,5 +1,7 @@
 /* Elementwise kernels on flat arrays of any layout: activations, adds, bias gradients. */
 #include "cpu/dnnl/fast.h"
+
+#include "cpu/act.h"
 #include "ops/elementwise.h"
 
 int64_t dlt_fast_block(const DltTensor *t)
@@ -28,53 +30,53 @@ static bool same_layout(const DltNode *n, DltWhy *why_not)
     return n->out[0]->layout == n->in[0]->layout && dlt_fast_f32(n, why_not);
 }
 
-DLT_CLONES static void relu(const float *x, float *y, float alpha, int64_t begin, int64_t end)
-{
-    for (int64_t i = begin; i < end; i++)
-        y[i] = x[i] > 0 ? x[i] : alpha * x[i];
-}
+/* Both loops of an activation over [0, n): y may be x, dx may be dy or saved; element i meets element i
+ * only, so the loops are free of dependences. */
+typedef struct ActRow {
+    void (*forward)(const float *x, float *y, float a, int64_t n);
+    void (*backward)(const float *dy, const float *saved, float *dx, float a, int64_t n);
+} ActRow;
 
-DLT_CLONES static void relu_grad(const float *dy, const float *s, float *dx, float alpha,
-                                 int64_t begin, int64_t end)
-{
-    for (int64_t i = begin; i < end; i++)
-        dx[i] = s[i] > 0 ? dy[i] : alpha * dy[i];
-}
+#define ROW(id, y_of_x, slope_of_s)                                                                \
+    DLT_CLONES static void id##_forward(const float *px, float *py, float a, int64_t n)            \
+    {                                                                                              \
+        (void)a;                                                                                   \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                       \
+        {                                                                                          \
+            float x = px[i];                                                                       \
+            py[i] = (y_of_x);                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    DLT_CLONES static void id##_backward(const float *dy, const float *ps, float *dx, float a,     \
+                                         int64_t n)                                                \
+    {                                                                                              \
+        (void)a;                                                                                   \
+        _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)                                       \
+        {                                                                                          \
+            float s = ps[i];                                                                       \
+            (void)s;                                                                               \
+            dx[i] = dy[i] * (slope_of_s);                                                          \
+        }                                                                                          \
+    }
+ROW(NONE, x, 1)
+DLT_ACT_TABLE(ROW)
+#undef ROW
 
-DLT_CLONES static void scale(const float *x, float *y, float alpha, int64_t begin, int64_t end)
-{
-    for (int64_t i = begin; i < end; i++)
-        y[i] = alpha == 0 ? 0 : alpha * x[i];
-}
+#define F(id, name, y) [DLT_FN_##id] = {id##_forward, id##_backward},
+static const ActRow act_rows[DLT_N_FN] = {F(NONE, "", 0) DLT_UNARY_TABLE(F)};
+#undef F
 
-/* relu is leaky_relu with alpha 0. What needs exp or erf goes to the plain loops: the compiler cannot
- * vectorise those. */
 void dlt_fast_act(void *flat, int64_t begin, int64_t end)
 {
     const DltFlat *f = flat;
-    DltUnaryFn fn = f->fn.fn;
-    if (fn == DLT_FN_SCALE)
-        scale(f->x, f->y, (float)f->fn.alpha, begin, end);
-    else if (fn == DLT_FN_RELU)
-        relu(f->x, f->y, 0.0f, begin, end);
-    else if (fn == DLT_FN_LEAKY_RELU)
-        relu(f->x, f->y, (float)f->fn.alpha, begin, end);
-    else
-        dlt_unary_run(&f->fn, f->x + begin, f->y + begin, end - begin);
+    act_rows[f->fn.fn].forward(f->x + begin, f->y + begin, (float)f->fn.alpha, end - begin);
 }
 
 void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end)
 {
     const DltFlat *f = flat;
-    DltUnaryFn fn = f->fn.fn;
-    if (fn == DLT_FN_SCALE)
-        scale(f->x, f->y, (float)f->fn.alpha, begin, end);
-    else if (fn == DLT_FN_RELU)
-        relu_grad(f->x, f->saved, f->y, 0.0f, begin, end);
-    else if (fn == DLT_FN_LEAKY_RELU)
-        relu_grad(f->x, f->saved, f->y, (float)f->fn.alpha, begin, end);
-    else
-        dlt_unary_grad_run(&f->fn, f->x + begin, f->saved + begin, f->y + begin, end - begin);
+    act_rows[f->fn.fn].backward(f->x + begin, f->saved + begin, f->y + begin, (float)f->fn.alpha,
+                                end - begin);
 }
 
 static bool unary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)

@@ -1,0 +1,218 @@
+/* Layer norm and RMS norm over the last axis in f32 vectors; RMS norm is the same without the mean.
+ * Backward goes over the rows once: dx of a row, and the row's share of the parameter gradients into the
+ * partial sums of its band. Bands are fixed by the shape, so results do not depend on the threads. */
+#include "cpu/dnnl/fast.h"
+#include "ops/norm.h"
+
+#include <math.h>
+
+enum { BANDS = 16, LANES = 16 };
+
+/* mean, b, mean_out NULL: RMS norm, or no bias. */
+typedef struct Norm {
+    int64_t rows, c;
+    float eps;
+    const float *dy, *x, *w, *b, *res, *dsum, *mean, *rstd;
+    float *y, *dx, *dw, *db, *sum, *mean_out, *rstd_out;
+    float *part; /* [BANDS][2][c] */
+} Norm;
+
+static Norm norm_of(const DltCall *call, const DltTensor *x)
+{
+    const DltNorm *attr = call->node->attr;
+    return (Norm){.rows = dlt_rows(x), .c = dlt_width(x), .eps = attr->eps};
+}
+
+static inline __attribute__((always_inline)) float lanes_total(const float lane[LANES])
+{
+    float half[8];
+    for (int k = 0; k < 8; k++)
+        half[k] = lane[k] + lane[k + 8];
+    return ((half[0] + half[4]) + (half[1] + half[5])) +
+           ((half[2] + half[6]) + (half[3] + half[7]));
+}
+
+/* sum of (x - from)^power, power 1 or 2. */
+static inline __attribute__((always_inline)) float power_sum(const float *x, float from, int power,
+                                                             int64_t n)
+{
+    float lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float d = x[i + k] - from;
+            lane[k] += power == 2 ? d * d : d;
+        }
+    for (int k = 0; i + k < n; k++) {
+        float d = x[i + k] - from;
+        lane[k] += power == 2 ? d * d : d;
+    }
+    return lanes_total(lane);
+}
+
+DLT_CLONES static void forward_row(const Norm *n, int64_t r)
+{
+    const float *x = n->x + r * n->c, *w = n->w, *b = n->b;
+    float *y = n->y + r * n->c, mean = 0;
+    if (n->res) {
+        const float *res = n->res + r * n->c;
+        float *sum = n->sum + r * n->c;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n->c; i++)
+            sum[i] = x[i] + res[i];
+        x = sum;
+    }
+    if (n->mean_out) {
+        /* the mean of what is left after a first mean: its rounding does not grow with the mean */
+        mean = power_sum(x, 0, 1, n->c) / (float)n->c;
+        mean += power_sum(x, mean, 1, n->c) / (float)n->c;
+        n->mean_out[r] = mean;
+    }
+    float var = power_sum(x, mean, 2, n->c) / (float)n->c;
+    float rstd = (float)(1 / sqrt((double)var + (double)n->eps));
+    n->rstd_out[r] = rstd;
+    if (b) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n->c; i++)
+            y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        return;
+    }
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n->c; i++)
+        y[i] = (x[i] - mean) * rstd * w[i];
+}
+
+static void forward_task(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t r = begin; r < end; r++)
+        forward_row(ctx, r);
+}
+
+/* norm.h; Ba et al. 2016, equation 4: shapes as in cpu/layer_norm.c, f32. */
+static DltStatus layer_forward(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    Norm n = norm_of(call, call->node->in[0]);
+    n.x = call->in[0], n.w = call->in[1], n.b = call->in[2], n.res = call->in[3];
+    n.y = call->out[0], n.mean_out = call->out[1], n.rstd_out = call->out[2];
+    n.sum = call->out[3];
+    dlt_pool_for(call->stream, n.rows, dlt_grain(n.c), forward_task, &n);
+    return DLT_OK;
+}
+
+/* norm.h; Zhang & Sennrich 2019, equation 4. */
+static DltStatus rms_forward(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    Norm n = norm_of(call, call->node->in[0]);
+    n.x = call->in[0], n.w = call->in[1], n.res = call->in[2];
+    n.y = call->out[0], n.rstd_out = call->out[1], n.sum = call->out[2];
+    dlt_pool_for(call->stream, n.rows, dlt_grain(n.c), forward_task, &n);
+    return DLT_OK;
+}
+
+/* dx of a row, and dw += dy xhat, db += dy. dx may lie where dy lies. */
+DLT_CLONES static void backward_row(const Norm *n, int64_t r, float *dw, float *db)
+{
+    const float *dy = n->dy + r * n->c, *x = n->x + r * n->c, *w = n->w;
+    const float *dsum = n->dsum ? n->dsum + r * n->c : NULL;
+    float *dx = n->dx + r * n->c, mean = n->mean ? n->mean[r] : 0, rstd = n->rstd[r];
+    float g_lane[LANES] = {0}, gx_lane[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n->c; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float g = dy[i + k] * w[i + k];
+            g_lane[k] += g;
+            gx_lane[k] += g * (x[i + k] - mean);
+        }
+    for (int k = 0; i + k < n->c; k++) {
+        float g = dy[i + k] * w[i + k];
+        g_lane[k] += g;
+        gx_lane[k] += g * (x[i + k] - mean);
+    }
+    float mean_g = n->mean ? lanes_total(g_lane) / (float)n->c : 0;
+    float slope = lanes_total(gx_lane) / (float)n->c * rstd * rstd;
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n->c; c++) {
+        float d = dy[c], centred = x[c] - mean;
+        dw[c] += d * centred * rstd;
+        db[c] += d;
+        dx[c] = rstd * (d * w[c] - mean_g - centred * slope);
+    }
+    if (!dsum) return;
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n->c; c++)
+        dx[c] += dsum[c];
+}
+
+static void backward_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Norm *n = ctx;
+    for (int64_t band = begin; band < end; band++) {
+        float *dw = n->part + band * 2 * n->c;
+        memset(dw, 0, (size_t)(2 * n->c) * sizeof *dw);
+        for (int64_t r = band * n->rows / BANDS; r < (band + 1) * n->rows / BANDS; r++)
+            backward_row(n, r, dw, dw + n->c);
+    }
+}
+
+DLT_CLONES static void sum_bands(const float *part, int64_t c, float *to)
+{
+    memcpy(to, part, (size_t)c * sizeof *to);
+    for (int64_t band = 1; band < BANDS; band++)
+        for (int64_t i = 0; i < c; i++)
+            to[i] += part[band * 2 * c + i];
+}
+
+static DltStatus backward_run(const DltCall *call, Norm *n)
+{
+    n->part = call->work;
+    n->dx = call->out[0];
+    dlt_pool_for(call->stream, BANDS, 1, backward_task, n);
+    sum_bands(n->part, n->c, call->out[1]);
+    if (call->out[2]) sum_bands(n->part + n->c, n->c, call->out[2]);
+    return DLT_OK;
+}
+
+/* Formulas and shapes of cpu/layer_norm.c, f32. */
+static DltStatus layer_backward(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    Norm n = norm_of(call, call->node->in[1]);
+    n.dy = call->in[0], n.x = call->in[1], n.w = call->in[2];
+    n.mean = call->in[3], n.rstd = call->in[4], n.dsum = call->in[5];
+    return backward_run(call, &n);
+}
+
+static DltStatus rms_backward(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    Norm n = norm_of(call, call->node->in[1]);
+    n.dy = call->in[0], n.x = call->in[1], n.w = call->in[2];
+    n.rstd = call->in[3], n.dsum = call->in[4];
+    return backward_run(call, &n);
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = BANDS * 2 * (size_t)dlt_width(n->in[1]) * sizeof(float);
+    return DLT_OK;
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    return dlt_kernel_accepts_plain(n, why_not);
+}
+
+static const DltKernel layer_fwd_k = {"layer_norm_fwd.cpu.vector", accepts, NULL, layer_forward};
+static const DltKernel layer_bwd_k = {"layer_norm_bwd.cpu.vector", accepts, prepare,
+                                      layer_backward};
+static const DltKernel rms_fwd_k = {"rms_norm_fwd.cpu.vector", accepts, NULL, rms_forward};
+static const DltKernel rms_bwd_k = {"rms_norm_bwd.cpu.vector", accepts, prepare, rms_backward};
+const DltKernel *const dlt_fast_layer_norm_fwd[] = {&layer_fwd_k, NULL};
+const DltKernel *const dlt_fast_layer_norm_bwd[] = {&layer_bwd_k, NULL};
+const DltKernel *const dlt_fast_rms_norm_fwd[] = {&rms_fwd_k, NULL};
+const DltKernel *const dlt_fast_rms_norm_bwd[] = {&rms_bwd_k, NULL};
