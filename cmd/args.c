@@ -8,12 +8,41 @@ const DltCommand *const dlt_commands[] = {
     NULL};
 
 const DltField dlt_options[] = {
-    DLT_STR(DltArgs, out, .unit = "DIR", .help = "run folder (default: runs/NAME-K)"),
+    DLT_STR(DltArgs, out, .unit = "PATH",
+            .help = "run folder (default: runs/NAME-K); tokenize: beginning of the shards' names "
+                    "(default: tokens), or the file of --train-bpe (default: tokenizer.json)"),
     DLT_STR(DltArgs, device, .unit = "D",
             .help = "auto, cpu, cuda or cuda:N; overrides the config"),
     DLT_STR(DltArgs, init, .unit = "CKPT", .help = "start from the weights of a checkpoint"),
     DLT_STR(DltArgs, data, .unit = "SPLIT", .help = "train, val or test (default: test, else val)"),
     DLT_STR(DltArgs, dump, .unit = "WHAT", .help = "print the whole graph or plan as text"),
+    DLT_STR(DltArgs, tokenizer, .unit = "T",
+            .help =
+                "as data.tokenizer is written: bytes, chars, '{bpe: FILE}', '{gpt2: {vocab: FILE, "
+                "merges: FILE}}'"),
+    DLT_INT(DltArgs, train_bpe, .unit = "N", .lo = 257, .hi = 1 << 24,
+            .help = "learn a byte-level BPE of N ids from the text and write it to --out"),
+    DLT_STR(DltArgs, jsonl, .unit = "KEY",
+            .help = "the files are JSON lines, a document each, its text under this key"),
+    DLT_INT(DltArgs, shard, .unit = "N", .lo = 1024, .hi = 4e9,
+            .help = "ids of a shard (default: 100000000)"),
+    DLT_INT(DltArgs, width, .unit = "BITS", .lo = 16, .hi = 32,
+            .help = "bits of an id: 16 or 32 (default: 16 where the vocabulary fits)"),
+    DLT_STR(DltArgs, prompt, .unit = "TEXT",
+            .help = "what the text begins with (default: a new line)"),
+    DLT_FLOAT(DltArgs, temperature, .unit = "X", .def = "1", .lo = 0, .hi = 100,
+              .help = "below 1 the likely ids become more likely; 0 always takes the likeliest "
+                      "(default: 1)"),
+    DLT_INT(DltArgs, top_k, .unit = "K", .lo = 1, .hi = 1 << 30,
+            .help = "choose among the K likeliest ids (default: all)"),
+    DLT_FLOAT(DltArgs, top_p, .unit = "P", .def = "1", .lo = 0, .hi = 1,
+              .help =
+                  "choose among the likeliest ids that together have probability P (default: 1)"),
+    DLT_INT(DltArgs, seed, .unit = "N", .lo = 0, .hi = 9e15,
+            .help = "of the random choices (default: 0)"),
+    DLT_INT(DltArgs, max_tokens, .unit = "N", .def = "200", .lo = 1, .hi = 1e9,
+            .help = "ids to generate (default: 200)"),
+    DLT_BOOL(DltArgs, no_cache, .help = "compute the whole window for every id"),
     DLT_INT(DltArgs, threads, .unit = "N", .lo = 0, .hi = 1024,
             .help = "CPU threads (default: all)"),
     DLT_INT(DltArgs, stop_at, .unit = "N", .lo = 0, .hi = 1e15,
@@ -90,6 +119,14 @@ static DltStatus set_option(DltArgs *a, const DltField *f, const char *value, Dl
         *(const char **)member = value;
         return DLT_OK;
     }
+    if (f->type == DLT_T_FLOAT) {
+        double x = 0;
+        if (!dlt_parse_float(value, &x) || x < f->lo || x > f->hi)
+            return dlt_err_at(err, DLT_E_CONFIG, command_line,
+                              "--%s: '%s' is no number in [%g, %g]", f->key, value, f->lo, f->hi);
+        *(double *)member = x;
+        return DLT_OK;
+    }
     int64_t v = 0;
     if (!dlt_parse_int(value, &v) || (double)v < f->lo || (double)v > f->hi)
         return dlt_err_at(err, DLT_E_CONFIG, command_line,
@@ -139,6 +176,8 @@ DltStatus dlt_args_read(const DltCommand *command, int argc, char *const argv[],
     a->word = word;
     a->override = override;
     bool only_words = false;
+    for (const DltField *f = dlt_options; f->key; f++)
+        if (f->def) DLT_TRY(set_option(a, f, f->def, err));
     for (int i = 0; i < argc; i++) {
         if (!only_words && strcmp(argv[i], "--") == 0)
             only_words = true;

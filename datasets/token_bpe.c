@@ -46,38 +46,18 @@ static DltStatus adopt_bpe(DltArena *arena, DltTokenizer *t, DltErr *err)
 
 /* ---- bpe: a file of our own ----------------------------------------------------------------- */
 
-typedef struct BpeOpts {
-    const char *file;
-} BpeOpts;
-
 static const DltField bpe_fields[] = {
-    DLT_STR(BpeOpts, file, .required = true, .main = true,
+    DLT_STR(DltTokenizerFile, file, .required = true, .main = true,
             .help = "file that `dltrain tokenize --train-bpe` has written",
             .example = "file: tokenizer.json"),
     DLT_FIELDS_END};
-
-static DltStatus open_bpe(DltArena *arena, const DltOpts *o, const char *folder, DltTokenizer *t,
-                          DltErr *err)
-{
-    const BpeOpts *opts = o->v;
-    const char *path = dlt_path_absolute(arena, dlt_path_join(arena, folder, opts->file));
-    const DltTokenizerDef *def = t->def;
-    char *text;
-    int64_t n;
-    DLT_TRY(dlt_file_read(arena, path, FILE_BYTES, DLT_E_DATA,
-                          dlt_opts_mark(o, offsetof(BpeOpts, file)), &text, &n, err));
-    DLT_TRY(dlt_tokenizer_parse(arena, path, text, n, t, err));
-    if (t->def == def) return DLT_OK;
-    return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = path},
-                      "holds a tokenizer of kind %s, not %s", t->def->name, def->name);
-}
 
 const DltTokenizerDef dlt_tokenizer_kind_bpe = {
     .name = "bpe",
     .help = "byte-level BPE with merges learnt by `dltrain tokenize --train-bpe`; any file",
     .fields = bpe_fields,
-    .opt_size = sizeof(BpeOpts),
-    .open = open_bpe,
+    .opt_size = sizeof(DltTokenizerFile),
+    .open = dlt_tokenizer_file,
     .adopt = adopt_bpe,
     .encode = encode_bpe,
 };

@@ -1,5 +1,6 @@
 /* The table of tokenizers, what all kinds share, and the two simplest: bytes as they are, and the
  * characters that the training text has. */
+#include "base/file.h"
 #include "base/sys.h"
 #include "datasets/utf8.h"
 #include "datasets/vocab.h"
@@ -71,6 +72,23 @@ DltStatus dlt_tokenizer_decode(const DltTokenizer *t, const int32_t *id, int64_t
     return DLT_OK;
 }
 
+DltStatus dlt_tokenizer_file(DltArena *arena, const DltOpts *o, const char *folder, DltTokenizer *t,
+                             DltErr *err)
+{
+    enum { FILE_BYTES = 64 << 20 };
+    const DltTokenizerFile *opts = o->v;
+    const DltTokenizerDef *def = t->def;
+    const char *path = dlt_path_absolute(arena, dlt_path_join(arena, folder, opts->file));
+    char *text;
+    int64_t n;
+    DLT_TRY(dlt_file_read(arena, path, FILE_BYTES, DLT_E_DATA,
+                          dlt_opts_mark(o, offsetof(DltTokenizerFile, file)), &text, &n, err));
+    DLT_TRY(dlt_tokenizer_parse(arena, path, text, n, t, err));
+    if (t->def == def) return DLT_OK;
+    return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = path},
+                      "holds a tokenizer of kind %s, not %s", t->def->name, def->name);
+}
+
 static DltStatus no_memory(const char *path, DltErr *err)
 {
     return dlt_err(err, DLT_E_RESOURCE, "out of memory for the ids of %s", path);
@@ -129,15 +147,19 @@ static DltStatus not_utf8(const char *path, int64_t at, uint8_t byte, DltErr *er
                       (long long)at, byte);
 }
 
+static const DltField chars_fields[] = {
+    DLT_STR(DltTokenizerFile, file, .main = true,
+            .help = "file that `dltrain tokenize` has written beside its shards; default: the "
+                    "characters of the training text",
+            .example = "file: shards/train_tokenizer.json"),
+    DLT_FIELDS_END};
+
 static DltStatus open_chars(DltArena *arena, const DltOpts *o, const char *folder, DltTokenizer *t,
                             DltErr *err)
 {
-    (void)arena;
-    (void)o;
-    (void)folder;
-    (void)err;
     t->eot = -1;
-    return DLT_OK;
+    if (((const DltTokenizerFile *)o->v)->file == NULL) return DLT_OK;
+    return dlt_tokenizer_file(arena, o, folder, t, err);
 }
 
 static int by_code(const void *a, const void *b)
@@ -242,6 +264,8 @@ static DltStatus encode_chars(const DltTokenizer *t, const char *path, int64_t a
 const DltTokenizerDef dlt_tokenizer_kind_chars = {
     .name = "chars",
     .help = "every character of the training text is an id; the text must be UTF-8",
+    .fields = chars_fields,
+    .opt_size = sizeof(DltTokenizerFile),
     .open = open_chars,
     .learn = learn_chars,
     .adopt = adopt_chars,

@@ -52,6 +52,14 @@ bool dlt_merge_read(const DltTokenTable *t, const char *line, int64_t n, DltMerg
 /* byte-level BPE: the ids of one piece are appended. False: memory is out. */
 bool dlt_bpe_piece(const DltVocab *v, const uint8_t *piece, int64_t n, DltIds *ids);
 
+/* A tokenizer's options when they are one file that dlt_tokenizer_write has made, and its open: the file
+ * must hold a tokenizer of t's kind. */
+typedef struct DltTokenizerFile {
+    const char *file;
+} DltTokenizerFile;
+DltStatus dlt_tokenizer_file(DltArena *arena, const DltOpts *o, const char *folder, DltTokenizer *t,
+                             DltErr *err) DLT_CHECKED;
+
 #define TOKENIZER(name) extern const DltTokenizerDef dlt_tokenizer_kind_##name;
 #include "datasets/tokenizers.def"
 #undef TOKENIZER

@@ -58,9 +58,31 @@ const uint8_t *dlt_tokenizer_bytes(const DltTokenizer *t, int32_t id, int64_t *n
 char *dlt_tokenizer_write(DltArena *arena, const DltTokenizer *t);
 DltStatus dlt_tokenizer_parse(DltArena *arena, const char *path, const char *text, int64_t n,
                               DltTokenizer *t, DltErr *err) DLT_CHECKED;
+/* Text files, or JSON lines with a document each, -> shards of ids "OUT_000000.bin" ... in llm.c's format.
+ * The end of a document stands behind each, where the tokenizer has one. Shards appear whole or not at
+ * all. Errors name file and byte offset. */
+typedef struct DltTokenizeResult {
+    int64_t bytes, all_bytes; /* read so far, of all files */
+    int64_t documents, ids;
+    int shards;
+} DltTokenizeResult;
+typedef struct DltTokenizeJob {
+    DltArena *arena;
+    const char *const *file;
+    int n_file, n_thread; /* 1 to 64 */
+    bool json_lines;
+    const char *field; /* of a JSON line: the text */
+    const char *out;
+    int64_t per_shard, width; /* ids of a shard, bytes of an id: 2 or 4 */
+    void (*progress)(void *ctx,
+                     const DltTokenizeResult *so_far); /* after each round; may be NULL */
+    void *ctx;
+} DltTokenizeJob;
+DltStatus dlt_tokenize(const DltTokenizer *t, const DltTokenizeJob *job, DltTokenizeResult *result,
+                       DltErr *err) DLT_CHECKED;
 /* Learns a byte-level BPE of `vocab` ids (256 bytes, the merges, the end of a document) from text, as
  * Sennrich et al. 2016 on GPT-2's pieces; ties go to the lower pair, so the result depends on the
- * text alone. *n_merge may end lower when no pair occurs twice. */
+ * text alone. Fewer ids come out when no pair is left that occurs twice. */
 DltStatus dlt_bpe_train(DltArena *arena, const uint8_t *text, int64_t n, int64_t vocab,
                         DltTokenizer *t, DltErr *err) DLT_CHECKED;
 

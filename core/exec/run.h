@@ -82,6 +82,22 @@ DltStatus dlt_evaluate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
 DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, const void *x,
                       int64_t n, float **out, int64_t *n_out, const DltRunOptions *o,
                       DltErr *err) DLT_CHECKED;
+/* Goes on with a prompt: emit gets each id as it is chosen; the id that ends a document ends the text.
+ * The context is a window of the training data; when it is full, its older half is dropped. */
+typedef struct DltGenerate {
+    const DltTokenizer *tokenizer;
+    const int32_t *prompt;
+    int64_t n_prompt; /* at least 1 */
+    double temperature, top_p;
+    int64_t top_k; /* 0: all */
+    uint64_t seed;
+    int64_t max_tokens;
+    bool no_cache;
+    DltStatus (*emit)(void *ctx, int32_t id, DltErr *err);
+    void *ctx;
+} DltGenerate;
+DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
+                       const DltGenerate *g, const DltRunOptions *o, DltErr *err) DLT_CHECKED;
 /* Everything up to the plan, for `plan`: nothing is loaded or allocated. */
 DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
                        DltModelGraph **model, DltPlan **plan, DltErr *err) DLT_CHECKED;

@@ -117,7 +117,6 @@ static void add_activation(const DltSpec *spec, DltModelGraph *m, DltErr *err)
 {
     const DltLayerDef *def = spec->loss->activation ? dlt_layer_find(spec->loss->activation) : NULL;
     DltOpts o = {0};
-    m->graph->output = m->out;
     if (!def) return;
     DltStatus status = dlt_schema_read(m->graph->arena, def->fields, def->opt_size, NULL, def->name,
                                        spec->loss_opts.at, &o, err);
@@ -157,7 +156,8 @@ static DltStatus build(const DltSpec *spec, const DltModelOptions *o, DltYaml *o
     DLT_TRY(dlt_walk_model(spec, m, out, err));
     *model = m;
     if (o->split >= 0) return add_loss(spec, m, err);
-    add_activation(spec, m, err);
+    m->graph->output = m->out;
+    if (!o->scores) add_activation(spec, m, err);
     return m->build->status;
 }
 

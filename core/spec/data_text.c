@@ -51,20 +51,27 @@ static const DltYaml *own_tokenizer(const DltSource *s)
     return tree;
 }
 
-static DltStatus read_kind(DltReader *r, const DltYaml *tree)
+static DltStatus read_kind(DltArena *arena, const DltYaml *tree, const char *path, DltTokenizer *t,
+                           DltOpts *o, DltErr *err)
 {
-    DltTokenizer *t = DLT_NEW(r->arena, DltTokenizer);
-    DltOpts *o = &r->spec->data.tokenizer_opts;
-    DltPickRule rule = {"data.tokenizer", DLT_REG_TOKENIZER,
-                        dlt_registry_names(r->arena, DLT_REG_TOKENIZER, NULL), NULL};
+    DltPickRule rule = {path, DLT_REG_TOKENIZER, dlt_registry_names(arena, DLT_REG_TOKENIZER, NULL),
+                        NULL};
     DltPick pick;
-    DLT_TRY(dlt_pick(tree, &rule, &pick, r->err));
+    DLT_TRY(dlt_pick(tree, &rule, &pick, err));
     *t = (DltTokenizer){.def = dlt_tokenizer_find(pick.kind), .path = pick.kind, .eot = -1};
-    r->spec->data.tokenizer = t;
-    DLT_TRY(dlt_schema_read(r->arena, t->def->fields, t->def->opt_size, pick.value,
-                            dlt_arena_printf(r->arena, "data.tokenizer.%s", pick.kind), pick.at, o,
-                            r->err));
-    return t->def->check ? t->def->check(o, r->err) : DLT_OK;
+    DLT_TRY(dlt_schema_read(arena, t->def->fields, t->def->opt_size, pick.value,
+                            dlt_arena_printf(arena, "%s.%s", path, pick.kind), pick.at, o, err));
+    return t->def->check ? t->def->check(o, err) : DLT_OK;
+}
+
+DltStatus dlt_spec_tokenizer(DltArena *arena, const char *text, DltMark at, const char *path,
+                             DltTokenizer *t, DltErr *err)
+{
+    DltYaml *tree = NULL;
+    DltOpts o = {0};
+    DLT_TRY(dlt_yaml_parse_at(arena, at, text, &tree, err));
+    DLT_TRY(read_kind(arena, tree, path, t, &o, err));
+    return t->def->open(arena, &o, ".", t, err);
 }
 
 static DltStatus check_use(DltReader *r)
@@ -104,7 +111,9 @@ DltStatus dlt_read_tokenizer(DltReader *r)
                               dlt_split_name[i], s[i].def->name);
     }
     if (!tree) tree = o->tokenizer;
-    return tree ? read_kind(r, tree) : DLT_OK;
+    if (!tree) return DLT_OK;
+    DltTokenizer *t = r->spec->data.tokenizer = DLT_NEW(r->arena, DltTokenizer);
+    return read_kind(r->arena, tree, "data.tokenizer", t, &r->spec->data.tokenizer_opts, r->err);
 }
 
 DltStatus dlt_open_tokenizer(DltReader *r)

@@ -181,6 +181,10 @@ DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text
 DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_override,
                                const char *const *override, DltSpec **spec,
                                DltErr *err) DLT_CHECKED;
+/* A tokenizer as data.tokenizer is written ("gpt2", "{bpe: FILE}"), opened; files are relative to the
+ * current folder. `at` and `path` name the text in messages. */
+DltStatus dlt_spec_tokenizer(DltArena *arena, const char *text, DltMark at, const char *path,
+                             DltTokenizer *t, DltErr *err) DLT_CHECKED;
 /* Loads the contents of the given splits (bit i), makes splits, measures normalisation. */
 DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err) DLT_CHECKED;
 
@@ -208,6 +212,7 @@ typedef struct DltModelOptions {
     int split;     /* whose data set feeds data_x; -1: predict, batch-fed, no target */
     int64_t batch; /* rows N of one micro batch */
     bool resident;
+    bool scores; /* predict: the outputs without the loss's activation */
 } DltModelOptions;
 /* Forward graph only; the caller runs the passes (dlt_spec_passes). */
 DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,

@@ -1,0 +1,173 @@
+/* Text from a trained model, one id after the other. The context is at most a window of T ids: when it is
+ * full, its older half is dropped, so that a cache is filled anew only every T/2 ids. The choice of
+ * id number i is a pure function of its scores, the seed and i. */
+#include "base/rng.h"
+#include "base/sys.h"
+#include "exec/session.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Choice {
+    double p;
+    int32_t id;
+} Choice;
+
+typedef struct Generator {
+    const DltGenerate *g;
+    DltProgram *p;
+    int64_t window, vocab;
+    int32_t *ticket, *x; /* one window */
+    void *out;           /* scores of one window */
+    Choice *choice;      /* [vocab] */
+} Generator;
+
+/* ---- choosing ------------------------------------------------------------------------------- */
+
+static int by_probability(const void *a, const void *b)
+{
+    const Choice *x = a, *y = b;
+    if (x->p != y->p) return x->p < y->p ? 1 : -1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Keeps the likeliest choices that --top-k and --top-p allow; their number. */
+static int64_t keep_likeliest(const Generator *r, double sum)
+{
+    int64_t n = r->vocab, k = r->g->top_k;
+    if (k == 0 && r->g->top_p >= 1) return n;
+    qsort(r->choice, (size_t)n, sizeof *r->choice, by_probability);
+    if (k > 0 && k < n) n = k;
+    double kept = 0, wanted = r->g->top_p * sum;
+    for (int64_t i = 0; i < n; i++) {
+        kept += r->choice[i].p;
+        if (kept >= wanted) return i + 1;
+    }
+    return n;
+}
+
+static DltStatus choose(Generator *r, const DltReal *score, int64_t number, int32_t *id,
+                        DltErr *err)
+{
+    int64_t best = 0;
+    for (int64_t i = 0; i < r->vocab; i++) {
+        if (!isfinite(score[i]))
+            return dlt_err(err, DLT_E_NUMERIC, "the model's score of id %lld is not finite",
+                           (long long)i);
+        if (score[i] > score[best]) best = i;
+    }
+    *id = (int32_t)best;
+    if (r->g->temperature == 0) return DLT_OK;
+    double sum = 0;
+    for (int64_t i = 0; i < r->vocab; i++) {
+        double p = exp(((double)score[i] - (double)score[best]) / r->g->temperature);
+        r->choice[i] = (Choice){p, (int32_t)i};
+        sum += p;
+    }
+    int64_t n = keep_likeliest(r, sum);
+    sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += r->choice[i].p;
+    double at =
+        sum * dlt_rng_uniform(r->g->seed, dlt_rng_stream(DLT_RNG_SAMPLE, 0), (uint64_t)number);
+    int64_t i = 0;
+    while (i < n - 1 && at >= r->choice[i].p)
+        at -= r->choice[i++].p;
+    *id = r->choice[i].id;
+    return DLT_OK;
+}
+
+/* ---- scores --------------------------------------------------------------------------------- */
+
+/* Scores of the id behind the n ids of the context, from the whole window; what stands behind them is
+ * padding that no earlier place sees. */
+static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t n,
+                                  const DltReal **score, DltErr *err)
+{
+    const DltProgram *p = r->p;
+    DltStepState state = {.update = 1, .n_micro = 1, .loss_scale = 1, .sample_weight = 1};
+    memset(r->x, 0, (size_t)r->window * sizeof *r->x);
+    memcpy(r->x, context, (size_t)n * sizeof *r->x);
+    DLT_TRY(dlt_exec_write(p->exec, p->m->step, &state, err));
+    DLT_TRY(dlt_exec_write(p->exec, p->m->ticket, r->ticket, err));
+    DLT_TRY(dlt_exec_write(p->exec, p->m->data_x, r->x, err));
+    DLT_TRY(dlt_exec_run(p->exec, DLT_PHASE_BATCH, err));
+    DLT_TRY(dlt_exec_read(p->exec, p->m->out, r->out, err));
+    *score = (const DltReal *)r->out + (n - 1) * r->vocab;
+    return DLT_OK;
+}
+
+/* Where the context of ids[n] begins. */
+static int64_t context_start(const Generator *r, int64_t start, int64_t n)
+{
+    if (n - start <= r->window) return start;
+    return n - (r->window + 1) / 2;
+}
+
+static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
+{
+    const DltGenerate *g = r->g;
+    int64_t start = n > r->window ? n - r->window : 0;
+    for (int64_t i = 0; i < g->max_tokens && dlt_sys_signal_seen() == 0; i++, n++) {
+        const DltReal *score;
+        start = context_start(r, start, n);
+        DLT_TRY(scores_of_window(r, id + start, n - start, &score, err));
+        DLT_TRY(choose(r, score, i, &id[n], err));
+        if (id[n] == g->tokenizer->eot) return DLT_OK;
+        DLT_TRY(g->emit(g->ctx, id[n], err));
+    }
+    return DLT_OK;
+}
+
+/* ---- setting up ----------------------------------------------------------------------------- */
+
+static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t window, DltErr *err)
+{
+    const DltTensor *out = p->m->out;
+    int64_t vocab = spec->data.source[DLT_TRAIN].ds.vocab;
+    char shape[DLT_SHAPE_TEXT];
+    if (out->shape.rank == 3 && out->shape.dim[1] == window && out->shape.dim[2] == vocab)
+        return DLT_OK;
+    return dlt_err_at(
+        err, DLT_E_CONFIG, spec->model->at,
+        "model: generate needs scores [1, %lld, %lld] of an id behind each token, but "
+        "its output %s is %s",
+        (long long)window, (long long)vocab, out->name, dlt_shape_text(&out->shape, shape));
+}
+
+static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
+{
+    DltProgram *p = r->p;
+    const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
+    r->window = ds->x_shape.dim[0];
+    r->vocab = ds->vocab;
+    DLT_TRY(check_model(p, spec, r->window, err));
+    r->ticket = dlt_host_memory(p->s, DLT_TICKET_INTS * sizeof *r->ticket);
+    r->x = dlt_host_memory(p->s, (size_t)r->window * sizeof *r->x);
+    r->out = dlt_host_memory(p->s, (size_t)dlt_tensor_bytes(p->m->out));
+    r->choice = DLT_NEW_ARRAY(p->s->arena, r->vocab, Choice);
+    if (r->ticket == NULL || r->x == NULL || r->out == NULL)
+        return dlt_err(err, DLT_E_RESOURCE, "out of host memory for generation");
+    memset(r->ticket, 0, DLT_TICKET_INTS * sizeof *r->ticket);
+    r->ticket[DLT_TICKET_VALID] = 1;
+    return DLT_OK;
+}
+
+DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
+                       const DltGenerate *g, const DltRunOptions *o, DltErr *err)
+{
+    DltSession *s = NULL;
+    Generator r = {.g = g};
+    if (spec->data.source[DLT_TRAIN].ds.vocab == 0)
+        return dlt_err(err, DLT_E_CONFIG, "%s: it was trained on samples that are no text",
+                       ckpt->path);
+    DltModelOptions options = {.split = -1, .batch = 1, .scores = true};
+    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
+    DLT_TRY(dlt_program_plan(s, &options, &r.p, err));
+    DLT_TRY(dlt_programs_fit(&r.p, 1, err));
+    DLT_TRY(dlt_program_bind(r.p, NULL, NULL, err));
+    DLT_TRY(dlt_weights_load(r.p, ckpt, spec->eval_ema ? "ema/" : NULL, err));
+    DLT_TRY(open_generator(&r, spec, err));
+    int32_t *id = DLT_NEW_ARRAY(arena, g->n_prompt + g->max_tokens, int32_t);
+    memcpy(id, g->prompt, (size_t)g->n_prompt * sizeof *id);
+    return run_all(&r, id, g->n_prompt, err);
+}
