@@ -27,8 +27,9 @@ static DltStatus emit(void *ctx, int32_t id, DltErr *err)
         if (n > 0) dlt_text_addn(&o->text, (const char *)bytes, (size_t)n);
         return DLT_OK;
     }
-    size_t put = n > 0 ? fwrite(bytes, 1, (size_t)n, stdout) : 0;
-    if (put == (size_t)n && fflush(stdout) == 0) return DLT_OK;
+    for (int64_t i = 0; i < n; i++)
+        putchar(bytes[i]);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return DLT_OK;
     return dlt_err(err, DLT_E_RESOURCE, "the text could not be written");
 }
 
