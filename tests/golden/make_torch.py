@@ -378,10 +378,10 @@ def loss_cases():
     loss("cross_entropy_weights", "cross_entropy: {class_weights: [1, 2.5, 0.5, 0, 3]}", values(4, 5), labels, ce(weight=weights))
     loss("cross_entropy_weights_smoothing", "cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2.5, 0.5, 0, 3]}",
          values(4, 5), labels, ce(weight=weights, label_smoothing=smooth))
-    loss("cross_entropy_ignore", "cross_entropy", values(4, 5), torch.tensor([1, -100, 4, 2]), ce())
+    loss("cross_entropy_ignore", "cross_entropy: {ignore: -100}", values(4, 5), torch.tensor([1, -100, 4, 2]), ce())
     loss("cross_entropy_ignore_zero", "cross_entropy: {ignore: 0, label_smoothing: 0.1}", values(4, 5), labels, ce(ignore_index=0, label_smoothing=smooth))
     loss("cross_entropy_padding", "cross_entropy: {label_smoothing: 0.1}", values(4, 5), labels, ce(label_smoothing=smooth), w=[1.0, 1.0, 0.0, 1.0])
-    loss("cross_entropy_sequence", "cross_entropy", values(2, 3, 4), torch.tensor([[0, 3, 1], [2, 2, -100]]), ce())
+    loss("cross_entropy_sequence", "cross_entropy", values(2, 3, 4), torch.tensor([[0, 3, 1], [2, 2, -1]]), ce(ignore_index=-1))
     t = values(3, 4)
     loss("mse", "mse", values(3, 4), t, F.mse_loss)
     loss("mse_column", "mse", values(4, 1), values(4), lambda p, y: F.mse_loss(p[:, 0], y))
@@ -558,7 +558,7 @@ def metric_cases():
                     class_metrics(out.numpy(), y, keep, f32(0.1)))
     out, y = values(12, 6), torch.tensor(rng.randint(0, 6, 12))
     y[3] = y[7] = -100
-    metric_case("ignored", "cross_entropy", out, y, [1.0] * 12, class_metrics(out.numpy(), y, [1.0] * 12))
+    metric_case("ignored", "cross_entropy: {ignore: -100}", out, y, [1.0] * 12, class_metrics(out.numpy(), y, [1.0] * 12))
     out = torch.zeros(4, 6)
     metric_case("ties", "cross_entropy", out, torch.tensor([0, 1, 4, 5]), [1.0] * 4,
                 class_metrics(out.numpy(), torch.tensor([0, 1, 4, 5]), [1.0] * 4))
