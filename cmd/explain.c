@@ -31,6 +31,7 @@ static const Topic topics[] = {
     {"train.schedule", "pieces of a schedule", NULL, DLT_REG_SCHEDULE},
     {"eval.metrics", "metrics", NULL, DLT_REG_METRIC},
     {"data.train", "data formats", NULL, DLT_REG_DATASET},
+    {"data.augment", "augmentations", NULL, DLT_REG_AUGMENT},
     {"data.tokenizer", "tokenizers", NULL, DLT_REG_TOKENIZER},
     {"passes.fuse", "fusion rules", fuse_row, 0},
 };

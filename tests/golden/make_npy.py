@@ -21,6 +21,8 @@ np.save(f"{out}/labels.npy", np.array([0, 1, 2, 1]))
 np.save(f"{out}/values.npy", np.array([0.5, 1.5, -2.0, 4.0]))
 np.savez(f"{out}/stored.npz", x=base.astype("<f4"), y=np.array([0, 1, 2, 1]))
 np.savez_compressed(f"{out}/deflated.npz", x=base.astype("<f4"), y=np.array([0, 1, 2, 1]))
+np.savez(f"{out}/four.npz", x=base.astype("<f4"), x2=base.astype("<f4")[::-1], y=np.array([0, 1, 2, 1]),
+         y2=np.array([2, 1, 0, 1]), bytes=base.astype("u1"), ids=base.astype("<i8"))
 # arrays that must be refused
 np.save(f"{out}/bad_object.npy", np.array([1, "a", None, 2], dtype=object), allow_pickle=True)
 np.save(f"{out}/bad_complex.npy", base.astype("<c8"))
