@@ -1,6 +1,7 @@
 /* The register tile under the plug-in's own products: up to 6 rows of 16 columns, twelve sums of eight, written
  * so that the compiler keeps them in registers. Measured on a Zen 3 core: 98 to 102 of 102 GFLOP/s from 32
- * terms on. To be inlined into functions marked DLT_CLONES. Each sum runs over k in order. */
+ * terms on. To be inlined into functions marked DLT_CLONES. Each sum runs over k in order, and
+ * is then stored or added. */
 #ifndef DLT_TILE_H
 #define DLT_TILE_H
 
@@ -33,10 +34,8 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
 {
     DltV8 l[DLT_TILE_ROWS], r[DLT_TILE_ROWS];
 #pragma GCC unroll 6
-    for (int i = 0; i < rows; i++) {
-        l[i] = add ? *(const DltV8 *)(c + i * ldc) : (DltV8){0};
-        r[i] = add ? *(const DltV8 *)(c + i * ldc + 8) : (DltV8){0};
-    }
+    for (int i = 0; i < rows; i++)
+        l[i] = r[i] = (DltV8){0};
     for (int64_t k = 0; k < kc; k++) {
         DltV8 x = *(const DltV8 *)(b + k * ldb), y = *(const DltV8 *)(b + k * ldb + 8);
 #pragma GCC unroll 6
@@ -48,8 +47,10 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
-        *(DltV8 *)(c + i * ldc) = l[i];
-        *(DltV8 *)(c + i * ldc + 8) = r[i];
+        DltV8 *left = (DltV8 *)(c + i * ldc), *right = left + 1;
+        if (add) l[i] += *left, r[i] += *right;
+        *left = l[i];
+        *right = r[i];
     }
 }
 

@@ -1,0 +1,161 @@
+/* matmul by the register tile: one task makes 16 columns of c. Its strip of b is packed (some hundred rows at a
+ * time, which stay in the first-level cache), a is read where it lies, and the epilogue runs while the columns are
+ * in the cache. The strips depend on the shape alone, so the bits do not depend on the threads. Goto & van de
+ * Geijn 2008, without packing a: batches are too small to pay for it. */
+#include "cpu/dnnl/tile.h"
+
+enum { COLS = DLT_TILE_COLS, DEPTH = 256 /* rows of a strip: 16 KiB */, LEAST_ROWS = 16 };
+
+typedef struct Product {
+    const DltMatmul *attr;
+    DltGemm g;
+    const float *a, *b, *bias, *saved;
+    float *c, *pre;
+    int64_t bands, strips; /* of rows and of columns */
+} Product;
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    DltGemm g = dlt_matmul_gemm(n);
+    if (dlt_dnnl_block() == 8 && g.m >= LEAST_ROWS) return dlt_fast_f32(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "for AVX2 without AVX-512, and from %d rows on",
+             LEAST_ROWS);
+    return false;
+}
+
+/* out[kc][16] = b[k..k+kc][col..col+n), zeros behind n. */
+DLT_INLINE void pack(const Product *p, const float *b, int64_t k, int64_t kc, int64_t col,
+                     int64_t n, float *out)
+{
+    if (n < COLS) memset(out, 0, (size_t)(kc * COLS) * sizeof *out);
+    if (!p->attr->tb) {
+        for (int64_t i = 0; i < kc; i++)
+            memcpy(out + i * COLS, b + (k + i) * p->g.n + col, (size_t)n * sizeof *out);
+        return;
+    }
+    const float *at = b + col * p->g.k + k;
+    int64_t r = p->g.k;
+    if (n < COLS) {
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < kc; i++)
+                out[i * COLS + j] = at[j * r + i];
+        return;
+    }
+    for (int64_t i = 0; i < kc; i++, at++) {
+        *(DltV8 *)(out + i * COLS) =
+            (DltV8){at[0], at[r], at[2 * r], at[3 * r], at[4 * r], at[5 * r], at[6 * r], at[7 * r]};
+        const float *right = at + 8 * r;
+        *(DltV8 *)(out + i * COLS + 8) =
+            (DltV8){right[0],     right[r],     right[2 * r], right[3 * r],
+                    right[4 * r], right[5 * r], right[6 * r], right[7 * r]};
+    }
+}
+
+/* Bias and relu or its gradient of a whole strip. */
+DLT_INLINE void simple_epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col)
+{
+    DltV8 l = {0}, r = {0};
+    bool relu = p->attr->ep.act.fn, masked = p->attr->ep.act_grad.fn;
+    if (p->bias) l = *(const DltV8 *)(p->bias + col), r = *(const DltV8 *)(p->bias + col + 8);
+    for (int64_t i = 0; i < rows; i++) {
+        DltV8 *left = (DltV8 *)(p->c + offset + i * p->g.n), *right = left + 1;
+        DltV8 x = *left + l, y = *right + r;
+        if (relu) dlt_v8_relu(&x), dlt_v8_relu(&y);
+        if (masked) {
+            const DltV8 *s = (const DltV8 *)(p->saved + offset + i * p->g.n);
+            x = (DltV8)((DltI8)x & (s[0] > 0.0F));
+            y = (DltV8)((DltI8)y & (s[1] > 0.0F));
+        }
+        *left = x;
+        *right = y;
+    }
+}
+
+/* The order of ops/matmul.h, row by row. */
+static void any_epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col, int64_t n)
+{
+    const DltEpilogue *e = &p->attr->ep;
+    for (int64_t i = 0; i < rows; i++, offset += p->g.n) {
+        float *c = p->c + offset;
+        for (int64_t j = 0; p->bias && j < n; j++)
+            c[j] += p->bias[col + j];
+        if (e->save_pre) memcpy(p->pre + offset, c, (size_t)n * sizeof *c);
+        if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
+        DltFlat grad = {.fn = e->act_grad, .x = c, .saved = p->saved + offset, .y = c};
+        if (e->act_grad.fn) dlt_fast_act_grad(&grad, 0, n);
+    }
+}
+
+DLT_INLINE void epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col, int64_t n)
+{
+    const DltEpilogue *e = &p->attr->ep;
+    bool act = e->act.fn == DLT_FN_NONE || e->act.fn == DLT_FN_RELU;
+    bool grad = e->act_grad.fn == DLT_FN_NONE || e->act_grad.fn == DLT_FN_RELU;
+    if (!p->bias && !e->save_pre && !e->act.fn && !e->act_grad.fn) return;
+    if (n == COLS && act && grad && !e->save_pre)
+        simple_epilogue(p, offset, rows, col);
+    else
+        any_epilogue(p, offset, rows, col, n);
+}
+
+/* c (+)= a b of a strip narrower than the tile, through a copy of six rows. */
+DLT_INLINE void edge(int64_t rows, DltTileA a, const float *b, int64_t kc, float *c, int64_t ldc,
+                     int64_t n, bool add)
+{
+    float copy[DLT_TILE_ROWS * COLS];
+    for (int64_t i = 0; i < rows; i += DLT_TILE_ROWS) {
+        int64_t m = rows - i < DLT_TILE_ROWS ? rows - i : DLT_TILE_ROWS;
+        DltTileA at = {a.a + i * a.row, a.row, a.step};
+        dlt_tile_column(m, at, b, COLS, kc, copy, COLS, false);
+        for (int64_t r = 0; r < m; r++)
+            for (int64_t j = 0; j < n; j++)
+                c[(i + r) * ldc + j] = (add ? c[(i + r) * ldc + j] : 0.0F) + copy[r * COLS + j];
+    }
+}
+
+/* Task t: strip t % strips of band t / strips % bands of matrix t / (strips bands). */
+DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
+{
+    _Alignas(64) float strip[DEPTH * COLS];
+    const Product *p = ctx;
+    const DltGemm *g = &p->g;
+    for (int64_t t = begin; t < end; t++) {
+        int64_t matrix = t / (p->strips * p->bands), band = t / p->strips % p->bands;
+        int64_t row = band * g->m / p->bands, rows = (band + 1) * g->m / p->bands - row;
+        int64_t col = t % p->strips * COLS, n = g->n - col < COLS ? g->n - col : COLS;
+        int64_t offset = (matrix * g->m + row) * g->n + col;
+        const float *a = p->a + matrix * g->m * g->k, *b = p->b + matrix * g->k * g->n;
+        for (int64_t k = 0; k < g->k; k += DEPTH) {
+            int64_t kc = g->k - k < DEPTH ? g->k - k : DEPTH;
+            DltTileA at = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
+                                      : (DltTileA){a + row * g->k + k, g->k, 1};
+            pack(p, b, k, kc, col, n, strip);
+            if (n == COLS)
+                dlt_tile_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
+            else
+                edge(rows, at, strip, kc, p->c + offset, g->n, n, k > 0);
+        }
+        epilogue(p, offset, rows, col, n);
+    }
+}
+
+static DltStatus launch(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    Product p = {.attr = c->node->attr,
+                 .g = dlt_matmul_gemm(c->node),
+                 .a = c->in[0],
+                 .b = c->in[1],
+                 .bias = c->in[2],
+                 .saved = c->in[3],
+                 .c = c->out[0],
+                 .pre = c->out[1]};
+    p.strips = (p.g.n + COLS - 1) / COLS;
+    /* few strips: rows in bands too, each of which packs for itself */
+    p.bands = p.strips * p.g.batch >= 16 ? 1 : p.g.m >= 8 * LEAST_ROWS ? 8 : 2;
+    dlt_pool_for(c->stream, p.g.batch * p.bands * p.strips, 1, task, &p);
+    return DLT_OK;
+}
+
+const DltKernel dlt_fast_product = {"matmul.cpu.tile", accepts, NULL, launch};
