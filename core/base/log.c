@@ -5,11 +5,13 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 8192 };
+enum { LINE_BYTES = 8192, RECENT = 40, RECENT_BYTES = 256 };
 
 static atomic_int log_level = DLT_LOG_INFO;
 static atomic_int copy_fd = -1;
 static atomic_bool live_shown;
+static char recent[RECENT][RECENT_BYTES]; /* a ring */
+static atomic_uint n_recent;
 
 #define ERASE_LINE "\r\033[K"
 
@@ -35,6 +37,23 @@ static void put(int fd, const char *bytes, size_t n)
     (void)written;
 }
 
+static void remember(const char *text, size_t n)
+{
+    char *slot = recent[atomic_fetch_add(&n_recent, 1) % RECENT];
+    size_t kept = n < RECENT_BYTES ? n : RECENT_BYTES - 1;
+    memcpy(slot, text, kept);
+    slot[kept - 1] = '\n';
+    slot[kept] = '\0';
+}
+
+bool dlt_log_recent(bool (*each)(void *ctx, const char *line), void *ctx)
+{
+    unsigned n = n_recent;
+    for (unsigned i = n > RECENT ? n - RECENT : 0; i < n; i++)
+        if (!each(ctx, recent[i % RECENT])) return false;
+    return true;
+}
+
 static void line(const char *fmt, va_list args) DLT_PRINTF(1, 0);
 
 static void line(const char *fmt, va_list args)
@@ -49,6 +68,7 @@ static void line(const char *fmt, va_list args)
     }
     text[n] = '\n';
     size_t len = (size_t)n + 1;
+    remember(text, len);
     if (log_level != DLT_LOG_QUIET) {
         size_t erase = atomic_exchange(&live_shown, false) ? sizeof ERASE_LINE - 1 : 0;
         put(STDERR_FILENO, text - erase, len + erase);

@@ -13,6 +13,9 @@ void dlt_log_debug(const char *fmt, ...) DLT_PRINTF(1, 2);
 /* The live line of a terminal: replaced in place; nothing when stderr is no terminal. */
 void dlt_log_live(const char *fmt, ...) DLT_PRINTF(1, 2);
 bool dlt_log_is_terminal(void);
+/* The last lines (up to 40, cut at 255 bytes), oldest first, as long as each(ctx, line) is true; false
+ * when it ended that. For records of failures: takes no lock and allocates nothing. */
+bool dlt_log_recent(bool (*each)(void *ctx, const char *line), void *ctx);
 /* fd that receives a copy of each line (log.txt), -1 for none. Not owned. */
 void dlt_log_copy_to(int fd);
 

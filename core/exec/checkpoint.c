@@ -57,6 +57,7 @@ static const MetaRow rows[] = {
     ROW(META_I64, good_steps),
     OPTIONAL(META_I64, rollbacks),
     OPTIONAL(META_STR, losses),
+    OPTIONAL(META_STR, lineage),
     ROW(META_U64, run),
     ROW(META_U64, plan_hash),
     OPTIONAL(META_STR, device),

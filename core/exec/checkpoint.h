@@ -34,11 +34,12 @@ typedef struct DltCheckpointMeta {
     const char *metrics; /* last metrics row as JSON object text */
     int64_t reported;    /* update of that row; < step: what was due after `step` is still to do */
     int64_t nonfinite_skipped, skipped_in_row;
-    double loss_scale;  /* f16; 1 otherwise */
-    int64_t good_steps; /* f16: updates since the scale last changed */
-    int64_t rollbacks;  /* by train.guard */
-    const char *losses; /* "step loss ...": what train.guard.loss_spike compares with, or NULL */
-    uint64_t run;       /* number of the run that wrote it: kept by resume */
+    double loss_scale;   /* f16; 1 otherwise */
+    int64_t good_steps;  /* f16: updates since the scale last changed */
+    int64_t rollbacks;   /* by train.guard */
+    const char *losses;  /* "step loss ...": what train.guard.loss_spike compares with, or NULL */
+    const char *lineage; /* a line for each resume, and what the run began from; NULL: none */
+    uint64_t run;        /* number of the run that wrote it: kept by resume */
     uint64_t plan_hash;
     const char *device;
     const char *tokenizer; /* JSON text (api/tokenizer.h); NULL: the data are no text */
@@ -81,6 +82,9 @@ DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *by
 /* Header only (inspect): no tensor checksum. */
 DltStatus dlt_checkpoint_read_header(DltArena *arena, const char *path, DltCheckpoint **c,
                                      DltErr *err) DLT_CHECKED;
+/* CHECKPOINT naming the first difference in tensors or in the state of the run; clocks may differ. */
+DltStatus dlt_checkpoint_same(const DltCheckpoint *a, const DltCheckpoint *b,
+                              DltErr *err) DLT_CHECKED;
 const DltCheckpointTensor *dlt_checkpoint_find(const DltCheckpoint *c, const char *name);
 
 #endif

@@ -27,6 +27,7 @@ static const struct {
     {"train.for", KEY_FREE, false},
     {"train.stop_early", KEY_FREE, false},
     {"name", KEY_FREE, false},
+    {"resume", KEY_FREE, false},
     {"device", KEY_FREE, false},
     {"log", KEY_FREE, false},
     {"eval", KEY_FREE, false},
@@ -58,6 +59,7 @@ typedef struct Compare {
     const DltCheckpoint *c;
     DltErr *err;
     DltStatus status;
+    const char *changes;
 } Compare;
 
 static const char *one_line(DltArena *arena, const DltYaml *v)
@@ -77,6 +79,8 @@ static void differ(Compare *w, const char *path, const DltYaml *was, const DltYa
     const char *a = one_line(w->arena, was), *b = one_line(w->arena, is);
     if (class != KEY_REFUSED) {
         dlt_log("resume: %s: %s -> %s (%s)", path, a, b, class_text[class]);
+        w->changes = dlt_arena_printf(w->arena, "%s; %s: %s -> %s (%s)", w->changes, path, a, b,
+                                      class_text[class]);
         return;
     }
     w->status = dlt_err(w->err, DLT_E_CHECKPOINT,
@@ -128,13 +132,14 @@ static void compare(Compare *w, const char *path, const DltYaml *was, const DltY
 }
 
 DltStatus dlt_resume_check(DltArena *arena, const DltSpec *spec, const DltCheckpoint *c,
-                           DltErr *err)
+                           const char **changes, DltErr *err)
 {
     DltYaml *was = NULL;
     const char *text = c->meta.resolved;
     DLT_TRY(dlt_yaml_parse(arena, c->path, text, (int64_t)strlen(text), &was, err));
-    Compare w = {.arena = arena, .c = c, .err = err};
+    Compare w = {.arena = arena, .c = c, .err = err, .changes = ""};
     if (spec->resolved != NULL) compare(&w, "", was, spec->resolved);
+    *changes = w.changes;
     return w.status;
 }
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/sys.h"
+#include "exec/capsule.h"
 #include "exec/trainer.h"
 #include <math.h>
 #include <unistd.h>
@@ -52,6 +53,23 @@ static uint64_t new_run_number(void)
     return dlt_hash(facts, sizeof facts, 0);
 }
 
+/* What the file says of its past: the oldest lines go when there are very many. */
+static const char *lineage(DltTrainer *t, const DltCheckpoint *c)
+{
+    enum { MOST = 32 << 10 };
+    const char *old = c != NULL && c->meta.lineage != NULL ? c->meta.lineage : "";
+    while (strlen(old) > MOST && strchr(old, '\n') != NULL)
+        old = strchr(old, '\n') + 1;
+    const char *program = t->o->program != NULL ? t->o->program : "dltrain";
+    if (c != NULL)
+        return dlt_arena_printf(t->arena, "%sstep %lld: resumed by %s on %s%s\n", old,
+                                (long long)c->meta.step, program, device_text(t->s), t->changes);
+    if (t->init == NULL) return NULL;
+    return dlt_arena_printf(
+        t->arena, "step 0: begun from the weights of %s (run %016llx, step %lld)\n", t->init->path,
+        (unsigned long long)t->init->meta.run, (long long)t->init->meta.step);
+}
+
 static void first_state(DltTrainer *t, const DltCheckpoint *c)
 {
     const DltSpec *spec = t->spec;
@@ -72,6 +90,7 @@ static void first_state(DltTrainer *t, const DltCheckpoint *c)
     t->at.seed = spec->seed;
     t->at.plan_hash = t->p->plan->hash;
     t->at.device = device_text(t->s);
+    t->at.lineage = lineage(t, c);
     t->at.data = dlt_stored_write(t->arena, &spec->data.source[DLT_TRAIN].ds);
     const DltTokenizer *tokenizer = spec->data.tokenizer;
     t->at.tokenizer = tokenizer != NULL ? dlt_tokenizer_write(t->arena, tokenizer) : NULL;
@@ -184,21 +203,69 @@ static void announce(const DltTrainer *t)
     if (t->at.step > 0) dlt_log("resuming at step %lld", (long long)t->at.step);
 }
 
+/* Nothing has been trained yet, so there is nothing to save: the first signal ends the run. */
+static DltStatus interrupted(void)
+{
+    DltStatus how = dlt_asked_by_signal();
+    if (how != DLT_OK) dlt_log("interrupted before the first update; nothing was to be saved");
+    return how;
+}
+
+/* The variables that change what programs like this one do. */
+static const char *environment(DltArena *arena)
+{
+    static const char *const shown[] = {"DLT_",  "CUDA_",  "NVIDIA_", "NCCL_",          "OMP_",
+                                        "DNNL_", "SLURM_", "MALLOC_", "LD_LIBRARY_PATH"};
+    const char *text = "";
+    for (char **v = environ; *v != NULL; v++)
+        for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++)
+            if (strncmp(*v, shown[i], strlen(shown[i])) == 0)
+                text = dlt_arena_printf(arena, "%s  %.300s\n", text, *v);
+    return text;
+}
+
+static void arm_capsule(DltTrainer *t)
+{
+    char cwd[1024] = "?", host[128] = "?";
+    if (t->folder == NULL) return;
+    if (!dlt_sys_cwd(cwd, sizeof cwd)) cwd[0] = '?';
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = '?';
+    const char *overrides = "";
+    for (int i = 0; i < t->spec->n_override; i++)
+        overrides = dlt_arena_printf(t->arena, "%s %s", overrides, t->spec->override[i]);
+    dlt_capsule_step(t->at.step);
+    dlt_capsule_arm(dlt_run_folder_path(t->folder),
+                    dlt_arena_printf(
+                        t->arena,
+                        "program: %s\nconfig: %s%s\ndevice: %s\nplan: hash %016llx, %d nodes, %lld "
+                        "parameters, %zu bytes at most\nprocess: %ld on %s in %s\nenvironment:\n%s",
+                        t->at.program, t->at.config_path != NULL ? t->at.config_path : "-",
+                        overrides, t->at.device, (unsigned long long)t->p->plan->hash,
+                        t->p->plan->n_step, (long long)t->p->m->n_param, t->p->plan->peak_bytes,
+                        (long)getpid(), host, cwd, environment(t->arena)));
+}
+
 static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
     dlt_sys_signals_install();
-    if (c != NULL) DLT_TRY(dlt_resume_check(t->arena, t->spec, c, err));
+    t->begin_ns = dlt_sys_now_ns();
+    t->changes = "";
+    if (c != NULL) DLT_TRY(dlt_resume_check(t->arena, t->spec, c, &t->changes, err));
     if (c == NULL && t->o->init != NULL)
         DLT_TRY(dlt_checkpoint_read(t->arena, t->o->init, &t->init, err));
     DLT_TRY(open_folder(t, c, err));
     const char *cache = t->folder != NULL ? dlt_run_folder_path(t->folder) : NULL;
     DLT_TRY(dlt_session_open(t->arena, t->spec, t->o, cache, &t->s, err));
     DLT_TRY(plan_all(t, err));
+    DLT_TRY(interrupted());
     first_state(t, c);
+    arm_capsule(t);
     DLT_TRY(check_space(t, err));
     DLT_TRY(load_data(t, c, err));
+    DLT_TRY(interrupted());
     DLT_TRY(bind_all(t, c, err));
     DLT_TRY(take_up(t, c, err));
+    DLT_TRY(interrupted());
     announce(t);
     return DLT_OK;
 }
@@ -229,10 +296,22 @@ static const char *reason_of(DltStatus status, const DltErr *err)
     return err->n > 0 ? err->report[0].text : "failed";
 }
 
+/* Every report and note, one a line. */
+static const char *reports(DltArena *arena, const DltErr *err)
+{
+    const char *text = err->n > 0 ? err->report[0].text : "failed";
+    for (int i = 1; i < err->n; i++)
+        text = dlt_arena_printf(arena, "%s\n  %s", text, err->report[i].text);
+    return text;
+}
+
 /* The status record is written last and never hides why the run ended. */
 static DltStatus finish(DltTrainer *t, DltStatus status, DltRunResult *result, DltErr *err)
 {
     fill_result(t, result);
+    bool failed = status >= DLT_E_BUG && status <= DLT_E_NUMERIC;
+    if (failed && t->folder != NULL) dlt_capsule_write(reports(t->arena, err));
+    dlt_capsule_disarm();
     if (status == DLT_OK && t->evaluator[DLT_TEST] != NULL)
         dlt_evaluator_tables(t->evaluator[DLT_TEST]);
     if (t->folder == NULL) return status;
@@ -260,6 +339,7 @@ DltStatus dlt_train(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
     *result = (DltRunResult){0};
     DltStatus status = set_up(t, ckpt, err);
     if (status != DLT_OK) {
+        dlt_capsule_disarm();
         dlt_run_folder_discard(t->folder);
         return status;
     }

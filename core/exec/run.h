@@ -20,6 +20,22 @@ const char *dlt_run_folder_path(const DltRunFolder *f);
 void dlt_run_folder_close(DltRunFolder *f);   /* gives the lock up; NULL allowed */
 void dlt_run_folder_discard(DltRunFolder *f); /* closes, and removes a folder that was made for
                                                  nothing; NULL allowed */
+/* Removes a run's files and then the folder, unless something else lies in it. */
+void dlt_run_folder_remove(DltArena *arena, const char *path);
+/* What became of a run, from its folder. CONFIG when it is none. */
+typedef enum DltRunState { DLT_RUN_LIVES, DLT_RUN_ENDED, DLT_RUN_KILLED } DltRunState;
+typedef struct DltRunStatus {
+    DltRunState state;
+    int exit;                 /* ENDED */
+    const char *reason;       /* ENDED, else NULL */
+    int64_t step, saved_step; /* of the last row and of last.bin; -1: none */
+    const char *checkpoint;   /* NULL: none that can be read */
+    const char *crash;        /* record of a failure, or NULL */
+    const char *lineage;      /* of the checkpoint */
+    char pid[24], host[128];  /* of the (last) holder of the lock */
+} DltRunStatus;
+DltStatus dlt_run_status(DltArena *arena, const char *folder, DltRunStatus *s,
+                         DltErr *err) DLT_CHECKED;
 /* metrics.jsonl and metrics.csv: each step once, also after a resume (rows behind `step` are cut
  * off when a run is resumed there). JSON holds null, never NaN or Infinity. name[0] is "step". */
 typedef struct DltMetricRow {
@@ -57,7 +73,8 @@ typedef struct DltRunOptions {
     const char *init;   /* --init CKPT */
     int n_thread;
     bool eager, json, quiet, poison, no_save;
-    int64_t stop_at; /* tests: end after this many updates as if asked by SIGUSR1; 0: no */
+    double walltime_s; /* stop, save and return DLT_STOPPED after so long; 0: no */
+    int64_t stop_at;   /* tests: end after this many updates as if asked by SIGUSR1; 0: no */
     const char *plugin_folder;
     const char *program; /* version text for checkpoints */
 } DltRunOptions;

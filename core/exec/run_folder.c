@@ -16,9 +16,9 @@
 enum { MAX_RUNS = 1000000, LOCK_TEXT = 512 };
 
 /* Files that belong to a run, besides step-N.bin. */
-static const char *const run_files[] = {"config.yaml", "resolved.yaml", "metrics.jsonl",
-                                        "metrics.csv", "last.bin",      "best.bin",
-                                        "log.txt",     "status.json",   "report.html"};
+static const char *const run_files[] = {
+    "config.yaml", "resolved.yaml", "metrics.jsonl", "metrics.csv", "last.bin",
+    "best.bin",    "log.txt",       "status.json",   "report.html", "crash.txt"};
 enum { N_RUN_FILE = sizeof run_files / sizeof run_files[0] };
 
 DltStatus dlt_folder_error(const DltRunFolder *f, const char *what, const char *path, DltErr *err)
@@ -158,7 +158,9 @@ static DltStatus take_lock(DltRunFolder *f, bool *stale, DltErr *err)
                        "is dead, remove the file `lock`",
                        dlt_path_absolute(f->arena, f->path), old.pid, old.host);
     if (*stale)
-        dlt_log("taking over the lock of process %s on %s, which is gone", old.pid, old.host);
+        dlt_log("taking over the lock of process %s on %s, which is gone: that run was killed, it "
+                "left no end record",
+                old.pid, old.host);
     char text[LOCK_TEXT];
     int n = snprintf(text, sizeof text, "pid %s host %s boot %s since %s\n", us.pid, us.host,
                      us.boot, us.since);
@@ -238,10 +240,18 @@ static DltStatus open_log(DltRunFolder *f, DltErr *err)
     return DLT_OK;
 }
 
+/* Files that a killed run had begun. */
+static void remove_temp(void *ctx, const char *name)
+{
+    if (name[0] == '.' && strstr(name, ".tmp.") != NULL) dlt_sys_unlink(inside(ctx, name));
+}
+
 static DltStatus fill(DltRunFolder *f, const DltSpec *spec, bool resume, DltErr *err)
 {
     bool stale = false;
     DLT_TRY(take_lock(f, &stale, err));
+    if (stale && !dlt_sys_list(f->path, remove_temp, f))
+        return dlt_folder_error(f, "list", f->path, err);
     if (!resume) DLT_TRY(check_free(f, stale, err));
     dlt_sys_unlink(inside(f, "status.json"));
     if (spec->text != NULL && !(resume && exists(f, "config.yaml")))
@@ -323,6 +333,22 @@ void dlt_run_folder_close(DltRunFolder *f)
                 dlt_sys_lock(f->lock_fd) == 0;
     if (ours && dlt_sys_truncate(f->lock_fd, 0) != 0) dlt_log_debug("the lock keeps its text");
     close_fd(&f->lock_fd);
+}
+
+static void remove_file(void *ctx, const char *name)
+{
+    const DltRunFolder *f = ctx;
+    bool ours = strcmp(name, "lock") == 0 || strstr(name, ".tmp.") != NULL ||
+                (strncmp(name, "step-", 5) == 0 && strstr(name, ".bin") != NULL);
+    for (int i = 0; i < N_RUN_FILE; i++)
+        ours |= strcmp(name, run_files[i]) == 0;
+    if (ours) dlt_sys_unlink(inside(f, name));
+}
+
+void dlt_run_folder_remove(DltArena *arena, const char *path)
+{
+    DltRunFolder f = {.arena = arena, .path = path};
+    if (dlt_sys_list(path, remove_file, &f)) dlt_sys_rmdir(path);
 }
 
 void dlt_run_folder_discard(DltRunFolder *f)

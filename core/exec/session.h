@@ -126,9 +126,10 @@ void dlt_evaluator_tables(const DltEvaluator *e);
 /* ---- resume.c ---- */
 
 /* Compares a checkpoint's config with the spec. Differences are logged with their class; model, data,
- * loss, seed and kind of optimizer must not differ (CHECKPOINT). */
+ * loss, seed and kind of optimizer must not differ (CHECKPOINT). *changes: "; KEY: OLD -> NEW
+ * (CLASS)" of each. */
 DltStatus dlt_resume_check(DltArena *arena, const DltSpec *spec, const DltCheckpoint *c,
-                           DltErr *err) DLT_CHECKED;
+                           const char **changes, DltErr *err) DLT_CHECKED;
 /* The data sets are the ones of the checkpoint. Call when they are loaded. */
 DltStatus dlt_resume_check_data(const DltSpec *spec, const DltCheckpoint *c,
                                 DltErr *err) DLT_CHECKED;

@@ -4,6 +4,7 @@
 #include "exec/trainer.h"
 #include "base/log.h"
 #include "base/sys.h"
+#include "exec/capsule.h"
 #include <signal.h>
 
 enum { WARM_UPDATES = 2 }; /* first eager, then recorded: libraries and recorders may allocate */
@@ -52,8 +53,7 @@ static DltStatus frozen_update(DltTrainer *t, DltErr *err)
     return status;
 }
 
-/* How the run was asked to stop, DLT_OK: it was not. */
-static DltStatus asked_to_stop(const DltTrainer *t)
+DltStatus dlt_asked_by_signal(void)
 {
     static const struct {
         int signal;
@@ -62,7 +62,17 @@ static DltStatus asked_to_stop(const DltTrainer *t)
     int seen = dlt_sys_signal_seen();
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
         if (requests[i].signal == seen) return requests[i].status;
-    bool reached = t->o->stop_at > 0 && t->at.step >= t->o->stop_at;
+    return DLT_OK;
+}
+
+/* How the run was asked to stop, DLT_OK: it was not. */
+static DltStatus asked_to_stop(const DltTrainer *t)
+{
+    DltStatus by_signal = dlt_asked_by_signal();
+    if (by_signal != DLT_OK) return by_signal;
+    double since_s = (double)(dlt_sys_now_ns() - t->begin_ns) * 1e-9;
+    bool reached = (t->o->stop_at > 0 && t->at.step >= t->o->stop_at) ||
+                   (t->o->walltime_s > 0 && since_s >= t->o->walltime_s);
     return reached && t->at.step < t->spec->updates ? DLT_STOPPED : DLT_OK;
 }
 
@@ -90,6 +100,7 @@ static DltStatus run(DltTrainer *t, DltErr *err)
         if (t->finished) return dlt_saver_wait(t->saver, err);
         DLT_TRY(dlt_saver_look(t->saver, err));
         DLT_TRY(frozen_update(t, err));
+        dlt_capsule_step(t->at.step);
         DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
         dlt_progress_live(&t->progress, place);
     }

@@ -56,7 +56,9 @@ typedef struct DltTrainer {
     DltProgress progress;
     DltCheckpointMeta at; /* step, position, batch_count, best ..., kept up to date */
     bool finished;        /* nothing is left to train */
+    const char *changes;  /* of the config since the checkpoint, for the lineage */
     int64_t first_step;   /* of this process */
+    int64_t begin_ns;     /* of the call, for --walltime */
     int64_t start_ns, saved_ns, saved_step;
     double time_before_s; /* training time of earlier processes */
     double sample_weight; /* DltStepState */
@@ -72,6 +74,8 @@ typedef struct DltTrainer {
 /* trainer.c: from t->at.step to the end, or to a request to stop (DLT_STOPPED, DLT_SIGINT,
  * DLT_SIGTERM, with a checkpoint saved). */
 DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err) DLT_CHECKED;
+/* DLT_SIGINT, DLT_SIGTERM, DLT_STOPPED when such a signal came, else DLT_OK. */
+DltStatus dlt_asked_by_signal(void);
 
 /* burst.c. Call prepare when single updates have run. */
 DltStatus dlt_burst_prepare(DltTrainer *t, DltErr *err) DLT_CHECKED; /* once; records */

@@ -21,7 +21,7 @@ const DltField dlt_eval_fields[] = {
 };
 
 const DltField dlt_checkpoint_fields[] = {
-    DLT_STR(DltCheckpointOpts, every, .def = "10 min",
+    DLT_STR(DltCheckpointOpts, every, .def = "60 s",
             .help = "how often last.bin is written: a span, a time, or both joined by `or`",
             .example = "every: 1000 steps or 30 min"),
     DLT_TREE(DltCheckpointOpts, keep, .help = "which checkpoints stay",

@@ -9,6 +9,7 @@
  * the file of their section. */
 typedef struct DltRoot {
     int64_t dltrain, seed;
+    int resume;
     const char *name, *device;
     const DltYaml *vars, *blocks, *data, *model, *loss, *train, *eval, *checkpoint, *log, *passes,
         *expect;

@@ -224,6 +224,7 @@ DltYaml *dlt_spec_resolve(const DltSpec *spec)
     put_root(&o, map, offsetof(DltRoot, seed),
              word(&o, dlt_arena_printf(o.arena, "%" PRIu64, spec->seed)));
     put_root(&o, map, offsetof(DltRoot, device), word(&o, spec->device));
+    if (spec->resume_auto) put_root(&o, map, offsetof(DltRoot, resume), word(&o, "auto"));
     put(&o, map, "data", data(&o));
     put(&o, map, "model", s->model);
     put(&o, map, "loss",

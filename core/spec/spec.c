@@ -3,6 +3,9 @@
 #include "base/file.h"
 #include "spec/read.h"
 
+enum { RESUME_NEVER, RESUME_AUTO };
+static const DltEnum resume_choices[] = {{"never", RESUME_NEVER}, {"auto", RESUME_AUTO}, {NULL, 0}};
+
 const DltField dlt_root_fields[] = {
     DLT_INT(DltRoot, dltrain, .def = "1", .lo = 1, .hi = 1, .help = "version of this language",
             .example = "dltrain: 1"),
@@ -33,6 +36,11 @@ const DltField dlt_root_fields[] = {
              .example = "passes: {fuse: {batch_norm_relu: off}}"),
     DLT_STR(DltRoot, device, .def = "auto", .help = "auto, cpu, cuda or cuda:N",
             .example = "device: cpu"),
+    DLT_ENUM(DltRoot, resume, .def = "never", .choices = resume_choices,
+             .help =
+                 "auto: train goes on with the run that lies in --out, where there is one, so that "
+                 "a scheduler may start the same command again",
+             .example = "resume: auto"),
     DLT_TREE(DltRoot, expect,
              .help = "tests on the config and its result; a broken one ends the run",
              .example = "expect: {val.top1: \"> 94% by end\"}"),
@@ -170,6 +178,7 @@ static DltStatus read_root(DltReader *r)
     const DltRoot *root = o->v;
     spec->name = root->name ? root->name : name_of(r->arena, spec->path);
     spec->seed = (uint64_t)root->seed;
+    spec->resume_auto = root->resume == RESUME_AUTO;
     spec->device = root->device ? root->device : "auto";
     spec->device_at = dlt_opts_mark(o, offsetof(DltRoot, device));
     if (spec->name[0] == '\0' || strchr(spec->name, '/') || spec->name[0] == '.')

@@ -116,6 +116,7 @@ typedef struct DltSpec {
     const char *const *override;
     const char *name;
     uint64_t seed;
+    bool resume_auto; /* `train` goes on with the run that lies in --out */
     DltDataSpec data;
     const DltYaml *model; /* list of layers, patched; expanded lazily by dlt_spec_build */
     const DltLossDef *loss;
