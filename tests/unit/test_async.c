@@ -22,7 +22,8 @@ typedef struct Inner { /* what the wrapped kernel needs */
 typedef struct Job {
     const Inner *inner; /* a launch, */
     DltCall call;
-    void *dst; /* or a copy, or zeros when src is NULL */
+    void *in[DLT_MAX_IN], *out[DLT_MAX_OUT]; /* of the launch: as it was when it was enqueued */
+    void *dst;                               /* or a copy, or zeros when src is NULL */
     const void *src;
     size_t bytes;
 } Job;
@@ -60,6 +61,8 @@ static void execute(DltDevice *dev, Job *j)
     dlt_err_init(&err);
     if (j->inner != NULL) {
         DltCall call = j->call;
+        call.in = j->in;
+        call.out = j->out;
         call.state = j->inner->state;
         call.stream = dlt_backend_cpu.stream(dev->cpu, 0);
         if (j->inner->kernel->launch(&call, &err) != DLT_OK) abort();
@@ -139,7 +142,10 @@ static DltStatus slow_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
 static DltStatus slow_launch(const DltCall *call, DltErr *err)
 {
     (void)err;
-    return enqueue(call->stream->dev, &(Job){.inner = call->state, .call = *call});
+    Job job = {.inner = call->state, .call = *call};
+    memcpy(job.in, call->in, sizeof job.in);
+    memcpy(job.out, call->out, sizeof job.out);
+    return enqueue(call->stream->dev, &job);
 }
 
 static const DltKernel slow_kernel = {
@@ -299,7 +305,7 @@ static void same_bits(void **state)
         done(train(text, (DltRunOptions){.out = "quick"}), DLT_OK);
         slow = true;
         done(train(text, (DltRunOptions){.out = "slow"}), DLT_OK);
-        assert_true(n_replay > 30); /* 20 batches and updates, each but the first */
+        assert_true(n_replay > 10); /* 20 updates, the first two not, some in series of four */
         assert_true(lag > 30);      /* the host did run ahead by more than a step */
         same_tensors("quick/last.bin", "slow/last.bin");
         assert_int_equal(same_rows("quick", "slow"), 9);
