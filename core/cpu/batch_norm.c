@@ -10,7 +10,8 @@ enum { CHANNELS = 32 }; /* of one chunk of the statistics: whole cache lines of 
 typedef struct Norm {
     DltSplitAxis s;
     const DltNorm *attr;
-    const DltReal *dy, *x, *w, *b, *mean, *rstd, *res, *y_saved;
+    const DltReal *dy, *dy2, *x, *w, *b, *mean, *rstd, *res, *y_saved;
+    uint8_t *bits; /* of relu, DltNorm.bits: in place of y_saved */
     DltReal *y, *dx, *dw, *db, *dres, *run_mean, *run_var, *mean_out, *rstd_out;
     DltReal *scale, *mean_dy, *slope; /* backward: [C] each, in the workspace */
 } Norm;
@@ -116,6 +117,33 @@ static void normalise_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
+static int64_t bytes_of_bits(const Norm *n)
+{
+    return (n->s.axis + 7) / 8 * n->s.inner;
+}
+
+/* Bit of element `at` (in memory order): byte and position. */
+static int64_t bit_place(const Norm *n, int64_t at, int *bit)
+{
+    const DltSplitAxis *s = &n->s;
+    int64_t i = at % s->inner, c = at / s->inner % s->axis, o = at / s->inner / s->axis;
+    *bit = (int)(c % 8);
+    return o * bytes_of_bits(n) + c / 8 * s->inner + i;
+}
+
+/* The bits of outer rows [begin, end): set where y > 0. */
+static void bits_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Norm *n = ctx;
+    int64_t width = n->s.axis * n->s.inner, bytes = bytes_of_bits(n);
+    memset(n->bits + begin * bytes, 0, (size_t)((end - begin) * bytes));
+    for (int64_t at = begin * width; at < end * width; at++) {
+        int bit = 0;
+        int64_t place = bit_place(n, at, &bit);
+        if (n->y[at] > 0) n->bits[place] |= (uint8_t)(1u << bit);
+    }
+}
+
 /* Elementwise work over all rows. */
 static void all_rows(const DltCall *call, Norm *n, DltTask task)
 {
@@ -129,7 +157,7 @@ static void all_channels(const DltCall *call, Norm *n, DltTask task)
     dlt_pool_for(call->stream, n->s.axis, grain < CHANNELS ? grain : CHANNELS, task, n);
 }
 
-/* mean, rstd over all but C; y = act((x - mean) rstd w + b + res); run_mean and run_var follow with
+/* mean, rstd over all but C; y = act((x - mean) rstd w + b + res), bits of y > 0; run_mean and run_var follow with
  * momentum, run_var by the unbiased variance.  x, y, res f32 [N,C,..] PLAIN or NHWC, others f32[C].
  * norm.h; Ioffe & Szegedy 2015, algorithm 1 */
 static DltStatus forward(const DltCall *call, DltErr *err)
@@ -145,14 +173,23 @@ static DltStatus forward(const DltCall *call, DltErr *err)
     n.y = call->out[0];
     n.mean = n.mean_out = call->out[1];
     n.rstd = n.rstd_out = call->out[2];
+    n.bits = call->out[3];
     all_channels(call, &n, statistics_task);
     all_rows(call, &n, normalise_task);
+    if (n.bits) dlt_pool_for(call->stream, n.s.outer, 1, bits_task, &n);
     return DLT_OK;
 }
 
 static DltReal masked(const Norm *n, int64_t at)
 {
-    return n->y_saved != NULL && !(n->y_saved[at] > 0) ? 0 : n->dy[at];
+    bool kept = n->y_saved == NULL || n->y_saved[at] > 0;
+    if (n->bits != NULL) {
+        int bit = 0;
+        int64_t place = bit_place(n, at, &bit);
+        kept = n->bits[place] >> bit & 1;
+    }
+    if (!kept) return 0;
+    return n->dy2 != NULL ? n->dy[at] + n->dy2[at] : n->dy[at];
 }
 
 /* *dy += sum g, *dy_x += sum g x over one channel's run, g = 0 where y is not positive */
@@ -182,11 +219,12 @@ static void add_gradients_row(const Norm *n, int64_t at, int64_t count, int64_t 
                               double *sum)
 {
     (void)channel;
-    if (n->s.inner == 1) {
+    if (n->s.inner == 1 || n->bits != NULL || n->dy2 != NULL) {
         for (int64_t i = 0; i < count; i++) {
+            int64_t c = n->s.inner == 1 ? i : 0;
             double g = (double)masked(n, at + i);
-            sum[i] += g;
-            sum[CHANNELS + i] += g * (double)n->x[at + i];
+            sum[c] += g;
+            sum[CHANNELS + c] += g * (double)n->x[at + i];
         }
     } else if (n->y_saved != NULL) {
         add_masked(n, at, count, sum, sum + CHANNELS);
@@ -241,9 +279,9 @@ static void gradient_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* With g = dy (0 where relu cut y), xhat = (x - mean) rstd and means over all but C:
+/* With g = dy + dy2 (0 where relu cut y), xhat = (x - mean) rstd and means over all but C:
  * db = sum g, dw = sum g xhat, dx = w rstd (g - mean g - xhat mean(g xhat)), dres = g.
- * dy, x, y, dx, dres f32 PLAIN or NHWC, others f32[C].  norm.h */
+ * dy, dy2, x, y, dx, dres f32 PLAIN or NHWC, others f32[C].  norm.h */
 static DltStatus backward(const DltCall *call, DltErr *err)
 {
     (void)err;
@@ -253,7 +291,11 @@ static DltStatus backward(const DltCall *call, DltErr *err)
     n.w = call->in[2];
     n.mean = call->in[3];
     n.rstd = call->in[4];
-    n.y_saved = call->in[5];
+    if (n.attr->bits)
+        n.bits = call->in[5];
+    else
+        n.y_saved = call->in[5];
+    n.dy2 = call->in[6];
     n.dx = call->out[0];
     n.dw = call->out[1];
     n.db = call->out[2];
@@ -318,7 +360,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
         const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
         if (t == NULL) continue;
         bool fits = t->shape.rank < 2 || (t->layout == x->layout && t->layout <= DLT_NHWC);
-        if (t->dtype != DLT_F32 || !fits) {
+        if ((t->dtype != DLT_F32 && t->dtype != DLT_U8) || !fits) {
             return dlt_cpu_refuse(why_not, "wants f32, all row-major or all NHWC");
         }
     }

@@ -8,6 +8,7 @@ static void norm_text(const void *attr, char *buf, size_t size)
     dlt_attr_text(buf, size, "eps=%g", (double)a->eps);
     if (a->groups > 0) dlt_attr_text(buf, size, "groups=%lld", (long long)a->groups);
     if (a->relu) dlt_attr_text(buf, size, "relu");
+    if (a->bits) dlt_attr_text(buf, size, "bits");
     if (a->has_res) dlt_attr_text(buf, size, "res");
 }
 
@@ -58,6 +59,10 @@ static DltStatus bn_infer(const DltNode *n, DltShape out[], DltDtype dtype[], Dl
     DLT_TRY(check_residual(n, n->in[5], err));
     DLT_TRY(dlt_infer_like(n, out, dtype, err));
     statistics(out, dtype, 1, dlt_shape1(n->in[0]->shape.dim[1]));
+    if (!((const DltNorm *)n->attr)->bits) return DLT_OK;
+    out[3] = n->in[0]->shape;
+    out[3].dim[1] = (out[3].dim[1] + 7) / 8;
+    dtype[3] = DLT_U8;
     return DLT_OK;
 }
 
@@ -81,8 +86,8 @@ static void bn_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltT
 {
     DltNorm a = *(const DltNorm *)n->attr;
     a.has_res = n->in[5] != NULL;
-    DltTensor *const in[] = {dout[0],   n->in[0],  n->in[1],
-                             n->out[1], n->out[2], a.relu ? n->out[0] : NULL};
+    DltTensor *saved = a.bits ? n->out[3] : a.relu ? n->out[0] : NULL;
+    DltTensor *const in[] = {dout[0], n->in[0], n->in[1], n->out[1], n->out[2], saved};
     DltNode *g = dlt_build_node(b, DLT_OP_batch_norm_bwd, &a, in, 6);
     if (!g) return;
     for (int i = 0; i < 3; i++)
@@ -92,7 +97,7 @@ static void bn_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltT
 
 const DltOpDef dlt_op_batch_norm_fwd = {.name = "batch_norm_fwd",
                                         .n_in = 6,
-                                        .n_out = 3,
+                                        .n_out = 4,
                                         .attr_size = sizeof(DltNorm),
                                         .infer = bn_infer,
                                         .grad = bn_grad,
@@ -103,7 +108,7 @@ const DltOpDef dlt_op_batch_norm_fwd = {.name = "batch_norm_fwd",
                                         .optional = 1u << 5,
                                         .full_in = 0x1e,
                                         .image_in = 1u | 1u << 5,
-                                        .image_out = 1,
+                                        .image_out = 1u | 1u << 3,
                                         .text = norm_text};
 
 static DltStatus bn_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
@@ -119,7 +124,7 @@ static DltStatus bn_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
 }
 
 const DltOpDef dlt_op_batch_norm_bwd = {.name = "batch_norm_bwd",
-                                        .n_in = 6,
+                                        .n_in = 7,
                                         .n_out = 4,
                                         .attr_size = sizeof(DltNorm),
                                         .infer = bn_bwd_infer,
@@ -127,9 +132,9 @@ const DltOpDef dlt_op_batch_norm_bwd = {.name = "batch_norm_bwd",
                                         .inplace = 1,
                                         .prec = DLT_PREC_KEEP,
                                         .any_layout = true,
-                                        .optional = 1u << 5,
+                                        .optional = 1u << 5 | 1u << 6,
                                         .full_in = 0x1c,
-                                        .image_in = 3u | 1u << 5,
+                                        .image_in = 3u | 1u << 5 | 1u << 6,
                                         .image_out = 1u | 1u << 3,
                                         .text = norm_text};
 

@@ -1,9 +1,12 @@
 /* Normalisations.
  *   batch_norm_fwd: x [N,C,..], w, b, run_mean, run_var [C] (both mutated), res like x or NULL
- *     -> y, mean [C], rstd [C].  Statistics over all but axis 1; biased variance normalises, unbiased
- *     goes into run_var; run = (1 - momentum) run + momentum batch (PyTorch's rule). y = act((x - mean)
- *     rstd w + b + res). Ioffe & Szegedy 2015.
- *   batch_norm_bwd: dy, x, w, mean, rstd, y (relu only) -> dx, dw, db, dres (when res)
+ *     -> y, mean [C], rstd [C] (, bits when attr.bits).  Statistics over all but axis 1; biased variance
+ *     normalises, unbiased goes into run_var; run = (1 - momentum) run + momentum batch (PyTorch's rule).
+ *     y = act((x - mean) rstd w + b + res). Ioffe & Szegedy 2015.
+ *     bits u8 [N,ceil(C/8),..]: bit c % 8 of byte (n, c/8, ..) is set where y > 0: what the gradient needs of y,
+ *     in an eighth of a byte an element.
+ *   batch_norm_bwd: dy, x, w, mean, rstd, y or bits (relu only), dy2 or NULL -> dx, dw, db, dres (when res)
+ *     of the gradient dy + dy2
  *   batch_norm_infer: x, w, b, mean, var, res or NULL -> y
  *   layer_norm_fwd: x [.., C], w, b [C], res or NULL -> y, mean [rows], rstd [rows], sum (x + res, when
  *     res: then sum is what is normalised).  layer_norm_bwd: dy, sum-or-x, w, mean, rstd, dsum or NULL
@@ -22,6 +25,7 @@ typedef struct DltNorm {
     float momentum; /* batch_norm */
     int64_t groups; /* group_norm */
     bool relu;      /* batch_norm: fused by a pass */
+    bool bits;      /* batch_norm: relu's mask is kept as bits, in place of y */
     bool has_res;   /* batch_norm_bwd: also write dres */
 } DltNorm;
 

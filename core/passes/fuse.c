@@ -24,6 +24,13 @@ bool dlt_fuse_is_inner(const DltFuse *f, const DltTensor *t)
     return t->role == DLT_TEMP && !t->view_of && t != f->g->loss && t != f->g->output;
 }
 
+static void make_tables(DltFuse *f, int cap)
+{
+    f->cap = cap;
+    f->n_reader = DLT_NEW_ARRAY(f->g->arena, cap, int);
+    f->reader = dlt_arena_new_bytes(f->g->arena, (size_t)cap, sizeof *f->reader);
+}
+
 static void add_reader(DltFuse *f, const DltTensor *t, DltNode *n)
 {
     int k = f->n_reader[t->id]++;
@@ -122,11 +129,24 @@ void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to)
     n->lane = place;
 }
 
+DltTensor *dlt_fuse_tensor(DltFuse *f, const char *name, const DltShape *shape, DltDtype dtype)
+{
+    DltGraph *g = f->g;
+    DltTensor *t = dlt_graph_tensor(g, name, shape, dtype, DLT_TEMP);
+    if (t->id < f->cap) return t;
+    int old = f->cap;
+    const int *n_reader = f->n_reader;
+    DltNode *(*const reader)[DLT_MAX_READERS] = f->reader;
+    make_tables(f, 2 * old + 1);
+    memcpy(f->n_reader, n_reader, (size_t)old * sizeof *n_reader);
+    memcpy(f->reader, reader, (size_t)old * sizeof *reader);
+    return t;
+}
+
 static void count_readers(DltFuse *f)
 {
     DltGraph *g = f->g;
-    f->n_reader = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int);
-    f->reader = dlt_arena_new_bytes(g->arena, (size_t)g->n_tensor + 1, sizeof *f->reader);
+    make_tables(f, g->n_tensor + 1);
     for (int i = 0; i < g->n_node; i++) {
         g->node[i]->lane = i; /* its place, while the pass runs */
         for (int k = 0; k < DLT_MAX_IN; k++)

@@ -10,6 +10,7 @@ struct DltFuse {
     DltGraph *g;
     int *n_reader;                       /* [tensor id] */
     DltNode *(*reader)[DLT_MAX_READERS]; /* [tensor id], the first few, unordered */
+    int cap;                             /* places of both */
 };
 
 /* Number of node inputs that read t. */
@@ -27,6 +28,8 @@ void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t);
 void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t);
 /* Gives n new attributes (a copy that the caller may change). */
 void *dlt_fuse_edit(DltFuse *f, DltNode *n);
+/* A new temporary, with a place in the tables. */
+DltTensor *dlt_fuse_tensor(DltFuse *f, const char *name, const DltShape *shape, DltDtype dtype);
 /* Takes a node out; its outputs must have found another producer or no reader. */
 void dlt_fuse_remove(DltFuse *f, DltNode *n);
 /* Moves n to the place of `to`, which leaves the graph. */

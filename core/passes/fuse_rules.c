@@ -188,6 +188,23 @@ static void fuse_bn_gradient(DltFuse *f, DltNode *bwd, DltNode *relu_bwd, bool h
     if (has_res) dlt_fuse_set_out(f, bwd, 3, masked);
 }
 
+/* The gradient needs no more of y than where it is positive: a bit for each element. Where the eight channels of
+ * a byte are neighbours in memory, that is all that is kept for it. */
+static void keep_bits(DltFuse *f, DltNode *bn, DltNode *bwd)
+{
+    DltTensor *y = bn->out[0];
+    if (y->layout != DLT_NHWC || y->shape.dim[1] % 8 != 0) return;
+    DltShape shape = y->shape;
+    shape.dim[1] /= 8;
+    const char *name = dlt_arena_printf(f->g->arena, "%s.bits", y->name);
+    DltTensor *bits = dlt_fuse_tensor(f, name, &shape, DLT_U8);
+    bits->layout = y->layout;
+    ((DltNorm *)dlt_fuse_edit(f, bn))->bits = true;
+    ((DltNorm *)dlt_fuse_edit(f, bwd))->bits = true;
+    dlt_fuse_set_out(f, bn, 3, bits);
+    dlt_fuse_set_in(f, bwd, 5, bits);
+}
+
 /* Root: the relu. x = bn, or x = add(bn, res) in either order. */
 static bool fuse_bn_relu(DltFuse *f, DltNode *n)
 {
@@ -218,6 +235,25 @@ static bool fuse_bn_relu(DltFuse *f, DltNode *n)
     ((DltNorm *)dlt_fuse_edit(f, bn))->relu = true;
     dlt_fuse_set_in(f, bn, 5, res);
     dlt_fuse_set_out(f, bn, 0, y);
+    if (bwd) keep_bits(f, bn, bwd);
+    return true;
+}
+
+/* add -> batch norm's gradient: it adds the two gradients itself. */
+static bool fuse_add_bn_grad(DltFuse *f, DltNode *n)
+{
+    DltTensor *dy = n->in[0];
+    DltNode *add = dy->producer;
+    if (n->in[6] || !add || add->kind != DLT_OP_binary ||
+        ((const DltBinary *)add->attr)->fn != DLT_ADD)
+        return false;
+    DltTensor *a = add->in[0], *b = add->in[1];
+    if (dlt_fuse_readers(f, dy) != 1 || !dlt_fuse_is_inner(f, dy) || a == b) return false;
+    if (!dlt_shape_equal(&a->shape, &b->shape) || !same_form(a, dy) || !same_form(b, dy))
+        return false;
+    dlt_fuse_remove(f, add);
+    dlt_fuse_set_in(f, n, 0, a);
+    dlt_fuse_set_in(f, n, 6, b);
     return true;
 }
 
@@ -356,6 +392,8 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"bias", "bias into matrix product and convolution", DLT_OP_bias_fwd, fuse_bias},
     {"batch_norm_relu", "batch norm, residual add and relu, with their gradients", DLT_OP_unary_fwd,
      fuse_bn_relu},
+    {"batch_norm_grad_add", "sum of two gradients into batch norm's gradient",
+     DLT_OP_batch_norm_bwd, fuse_add_bn_grad},
     {"activation", "activation into matrix product and convolution", DLT_OP_unary_fwd, fuse_act},
     {"activation_grad", "activation gradient into the data gradient", DLT_OP_unary_bwd,
      fuse_act_grad},

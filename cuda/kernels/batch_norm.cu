@@ -7,6 +7,13 @@
 namespace
 {
 
+/* Threads of a block and rows a thread loads before it uses them: enough bytes in flight on each
+ * multiprocessor for the memory's latency, within the registers. V is 8 (two packs in f32), so
+ * that a thread owns a whole byte of relu's bits. */
+enum { V_MOST = 8, STAT_BLOCK = 1024, GRAD_BLOCK = 512, STAT_ROWS = 4, GRAD_ROWS = 2 };
+enum { APPLY_BLOCK = 256, APPLY_PER_SM = 3 };
+template <typename T> constexpr int apply_rows = sizeof(T) == 4 ? 1 : 2;
+
 /* ---- forward: statistics ---- */
 
 template <typename T> struct Spread {
@@ -24,17 +31,22 @@ template <typename T> struct Spread {
                 k.first[i] = to_float(x[(c + i) * inner]);
             return k;
         }
-        __device__ __forceinline__ void operator()(int64_t at, int64_t, const Kept &kept,
-                                                   float *acc) const
+        template <int U>
+        __device__ __forceinline__ void rows(int64_t at, int64_t step, const Kept &kept,
+                                             float *acc) const
         {
-            float v[V];
-            load_v<T, V>(x + at, v);
+            float v[U][V];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                float d = v[k] - kept.first[k];
-                acc[k] += d;
-                acc[V + k] += d * d;
-            }
+            for (int u = 0; u < U; u++)
+                load_v<T, V>(x + at + u * step, v[u]);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    float d = v[u][k] - kept.first[k];
+                    acc[k] += d;
+                    acc[V + k] += d * d;
+                }
         }
     };
 };
@@ -61,17 +73,19 @@ template <typename T> struct Finish {
 
 /* What both directions need of the channels a thread works on, looked up once. */
 template <int V> struct Scale {
-    float a[V], b[V], c[V], mean[V];
+    float a[V], b[V], c[V];
 };
-/* y = act(x a + b + res):  a = rstd w, b = bias - mean rstd w. */
+/* y = act((x - c) a + b + res):  a = rstd w, b = bias, c = mean. bits: where y > 0, or NULL. */
 template <typename T> struct Apply {
     template <int V> struct Body {
+        static constexpr int U = apply_rows<T>;
         const T *x, *res;
         T *y;
+        uint8_t *bits;
         In w, bias, mean, rstd;
         float eps; /* rstd holds a variance when >= 0 */
         bool relu;
-        __device__ __forceinline__ Scale<V> scale(int64_t c) const
+        __device__ __forceinline__ Scale<V> look(int64_t c) const
         {
             Scale<V> s;
 #pragma unroll
@@ -80,30 +94,90 @@ template <typename T> struct Apply {
                 if (eps >= 0) r = 1.0f / sqrtf(r + eps);
                 s.a[k] = r * w[c + k];
                 s.b[k] = bias[c + k];
-                s.mean[k] = mean[c + k];
+                s.c[k] = mean[c + k];
             }
             return s;
         }
-        __device__ __forceinline__ void operator()(int64_t at, const Scale<V> &s) const
+        template <int N>
+        __device__ __forceinline__ void rows(int64_t at, int64_t step, const Scale<V> &s) const
         {
-            float v[V], r[V];
-            load_v<T, V>(x + at, v);
-            if (res) load_v<T, V>(res + at, r);
+            float v[N][V], r[N][V];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                v[k] = (v[k] - s.mean[k]) * s.a[k] + s.b[k];
-                if (res) v[k] += r[k];
-                if (relu) v[k] = v[k] < 0 ? 0.0f : v[k];
+            for (int u = 0; u < N; u++)
+                load_v<T, V>(x + at + u * step, v[u]);
+            if (res)
+#pragma unroll
+                for (int u = 0; u < N; u++)
+                    load_v<T, V>(res + at + u * step, r[u]);
+#pragma unroll
+            for (int u = 0; u < N; u++) {
+                unsigned positive = 0;
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    float o = (v[u][k] - s.c[k]) * s.a[k] + s.b[k];
+                    if (res) o += r[u][k];
+                    if (relu) o = o < 0 ? 0.0f : o;
+                    v[u][k] = o;
+                    positive |= (o > 0 ? 1u : 0u) << k;
+                }
+                store_v<T, V>(y + at + u * step, v[u]);
+                if (bits) bits[(at + u * step) / 8] = (uint8_t)positive;
             }
-            store_v<T, V>(y + at, v);
         }
     };
 };
 
-/* g = dy, or 0 where y <= 0 (relu).  Terms of dw = sum g h and db = sum g, h = (x - mean) rstd. */
+/* g = dy + dy2, or 0 where relu cut y: y <= 0, or the bit is clear. */
+template <typename T> struct Gradient {
+    const T *dy, *dy2, *y;
+    const uint8_t *bits;
+    template <int U, int V>
+    __device__ __forceinline__ void get(int64_t at, int64_t step, float g[U][V]) const
+    {
+        float other[U][V];
+        unsigned kept[U];
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            load_v<T, V>(dy + at + u * step, g[u]);
+        if (bits)
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                kept[u] = bits[(at + u * step) / 8] >> (V == 1 ? at % 8 : 0);
+        if (dy2) {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                load_v<T, V>(dy2 + at + u * step, other[u]);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    g[u][k] += other[u][k];
+        }
+        if (y) {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                load_v<T, V>(y + at + u * step, other[u]);
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    if (!(other[u][k] > 0)) g[u][k] = 0.0f;
+        }
+        if (bits)
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    if (!(kept[u] >> k & 1)) g[u][k] = 0.0f;
+    }
+};
+
+/* Terms of dw = sum g h and db = sum g, h = (x - mean) rstd. kept_g = g, where that is wanted. */
 template <typename T> struct Terms {
     template <int V> struct Load {
-        const T *dy, *x, *y; /* y: NULL without relu */
+        Gradient<T> gradient;
+        const T *x;
+        T *kept_g;
         In mean;
         struct Kept {
             float mean[V];
@@ -116,18 +190,23 @@ template <typename T> struct Terms {
                 k.mean[i] = mean[c + i];
             return k;
         }
-        __device__ __forceinline__ void operator()(int64_t at, int64_t, const Kept &kept,
-                                                   float *acc) const
+        template <int U>
+        __device__ __forceinline__ void rows(int64_t at, int64_t step, const Kept &kept,
+                                             float *acc) const
         {
-            float g[V], v[V], o[V];
-            load_v<T, V>(dy + at, g);
-            load_v<T, V>(x + at, v);
-            if (y) load_v<T, V>(y + at, o);
+            float g[U][V], v[U][V];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                float d = y && !(o[k] > 0) ? 0.0f : g[k];
-                acc[k] += d * (v[k] - kept.mean[k]);
-                acc[V + k] += d;
+            for (int u = 0; u < U; u++)
+                load_v<T, V>(x + at + u * step, v[u]);
+            gradient.template get<U, V>(at, step, g);
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                if (kept_g) store_v<T, V>(kept_g + at + u * step, g[u]);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    acc[k] += g[u][k] * (v[u][k] - kept.mean[k]);
+                    acc[V + k] += g[u][k];
+                }
             }
         }
     };
@@ -146,74 +225,123 @@ struct FinishGrad {
         if (db.p) db.set(c, s[1]);
     }
 };
-/* dx = w rstd (g - db / R - h dw / R), dres = g. */
+/* dx = w rstd (g - db / R - h dw / R). */
 template <typename T> struct ApplyGrad {
     template <int V> struct Body {
-        const T *dy, *x, *y;
-        T *dx, *dres;
+        static constexpr int U = apply_rows<T>;
+        Gradient<T> gradient;
+        const T *x;
+        T *dx;
         In w, mean, rstd;
         const float *sum;
         int64_t channels;
         float inv_rows;
-        __device__ __forceinline__ Scale<V> scale(int64_t c) const
+        __device__ __forceinline__ Scale<V> look(int64_t c) const
         {
-            Scale<V> s; /* dx = a g + b + c (x - mean) */
+            Scale<V> s; /* dx = a g + b + c x */
 #pragma unroll
             for (int k = 0; k < V; k++) {
                 float r = rstd[c + k], dw = sum[c + k], db = sum[channels + c + k];
                 s.a[k] = r * w[c + k];
                 s.c[k] = -s.a[k] * r * dw * inv_rows;
-                s.b[k] = -s.a[k] * db * inv_rows;
-                s.mean[k] = mean[c + k];
+                s.b[k] = -s.a[k] * db * inv_rows - s.c[k] * mean[c + k];
             }
             return s;
         }
-        __device__ __forceinline__ void operator()(int64_t at, const Scale<V> &s) const
+        template <int N>
+        __device__ __forceinline__ void rows(int64_t at, int64_t step, const Scale<V> &s) const
         {
-            float g[V], v[V], o[V];
-            load_v<T, V>(dy + at, g);
-            load_v<T, V>(x + at, v);
-            if (y) load_v<T, V>(y + at, o);
+            float g[N][V], v[N][V];
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                if (y && !(o[k] > 0)) g[k] = 0.0f;
-                v[k] = s.a[k] * g[k] + s.b[k] + s.c[k] * (v[k] - s.mean[k]);
+            for (int u = 0; u < N; u++)
+                load_v<T, V>(x + at + u * step, v[u]);
+            gradient.template get<N, V>(at, step, g);
+#pragma unroll
+            for (int u = 0; u < N; u++) {
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    v[u][k] = s.a[k] * g[u][k] + s.b[k] + s.c[k] * v[u][k];
+                store_v<T, V>(dx + at + u * step, v[u]);
             }
-            store_v<T, V>(dx + at, v);
-            if (dres) store_v<T, V>(dres + at, g);
         }
     };
 };
 
-/* Calls body for every place of a channel plan; a thread stays on its channels. */
-template <int V, typename B> __global__ void places_k(ChannelPlan p, B body)
+/* ---- the walk over rows that both passes share ---- */
+
+/* body(offset, step) for the rows of a block that a thread owns, U at a time. */
+template <int U, typename B>
+__device__ __forceinline__ void walk_rows(const ChannelPlan &p, int64_t c, const B &body)
 {
-    begin();
-    int64_t channels = p.channels;
-    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-    if (c >= channels) return;
-    auto scale = body.scale(c);
+    int64_t channels = p.channels, step = (int64_t)blockDim.y * channels;
     uint32_t row = (uint32_t)(blockIdx.y * p.chunk_rows), inner = (uint32_t)p.inner;
     uint32_t end = (uint32_t)min(p.rows, (int64_t)row + p.chunk_rows);
+    uint32_t r = row + threadIdx.y;
     if (inner == 1) {
-#pragma unroll 4
-        for (uint32_t r = row + threadIdx.y; r < end; r += blockDim.y)
-            body(r * channels + c, scale);
+        for (; r + (U - 1) * blockDim.y < end; r += U * blockDim.y)
+            body(r * channels + c, step, std::integral_constant<int, U>());
+        for (; r < end; r += blockDim.y)
+            body(r * channels + c, step, std::integral_constant<int, 1>());
         return;
     }
-    for (uint32_t r = row + threadIdx.y; r < end; r += blockDim.y) {
+    for (; r < end; r += blockDim.y) {
         uint32_t o = r / inner, i = r - o * inner;
-        body((o * channels + c) * inner + i, scale);
+        body((o * channels + c) * inner + i, 0, std::integral_constant<int, 1>());
     }
 }
-enum { APPLY_PER_SM = 8, SUM_PER_SM = 2 }; /* blocks on a multiprocessor */
-template <int N, template <int> class B, typename... A>
+
+template <int V, int BLOCK_SIZE, int U, typename L, typename D>
+__global__ void __launch_bounds__(BLOCK_SIZE)
+    sums_k(ChannelPlan p, float *part, unsigned *ticket, L load, D done)
+{
+    begin();
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+    float acc[2 * V] = {};
+    if (c < p.channels) {
+        auto kept = load.look(c);
+        walk_rows<U>(p, c, [&](int64_t at, int64_t step, auto u) {
+            load.template rows<decltype(u)::value>(at, step, kept, acc);
+        });
+    }
+    channel_finish<2, V>(p, part, ticket, acc, done);
+}
+template <int V, typename B>
+__global__ void __launch_bounds__(APPLY_BLOCK, APPLY_PER_SM) places_k(ChannelPlan p, B body)
+{
+    begin();
+    int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
+    if (c >= p.channels) return;
+    auto scale = body.look(c);
+    walk_rows<B::U>(p, c, [&](int64_t at, int64_t step, auto u) {
+        body.template rows<decltype(u)::value>(at, step, scale);
+    });
+}
+
+/* Scratch of the sums: [2, C] for the second pass, then the partial ones. */
+static size_t sums_bytes(Axis a, int n_sm, int block)
+{
+    return 2 * (size_t)a.c * sizeof(float) + channel_bytes(a, n_sm, 2, 1, block);
+}
+template <int BLOCK_SIZE, int U, template <int> class L, typename D, typename... A>
+static DltStatus sums(const DltCall *c, DltErr *err, Axis a, int v, D done, A... load)
+{
+    ChannelPlan p = channel_plan(a, v, c->stream->dev->n_sm, 1, BLOCK_SIZE);
+    dim3 grid(p.tiles, p.chunks), block(p.tx, p.ty);
+    float *part = (float *)c->work + 2 * a.c;
+    unsigned *ticket = c->stream->ticket;
+    if (p.v == 1)
+        return enqueue(c, err, sums_k<1, BLOCK_SIZE, U, L<1>, D>, grid, block, channel_shared(p, 2),
+                       p, part, ticket, L<1>{load...}, done);
+    return enqueue(c, err, sums_k<V_MOST, BLOCK_SIZE, U, L<V_MOST>, D>, grid, block,
+                   channel_shared(p, 2), p, part, ticket, L<V_MOST>{load...}, done);
+}
+template <template <int> class B, typename... A>
 static DltStatus places(const DltCall *c, DltErr *err, Axis a, int v, A... body)
 {
-    ChannelPlan p = channel_plan(a, v, c->stream->dev->n_sm, APPLY_PER_SM);
+    ChannelPlan p = channel_plan(a, v, c->stream->dev->n_sm, APPLY_PER_SM, APPLY_BLOCK);
     dim3 grid(p.tiles, p.chunks), block(p.tx, p.ty);
     if (p.v == 1) return enqueue(c, err, places_k<1, B<1>>, grid, block, 0, p, B<1>{body...});
-    return enqueue(c, err, places_k<N, B<N>>, grid, block, 0, p, B<N>{body...});
+    return enqueue(c, err, places_k<V_MOST, B<V_MOST>>, grid, block, 0, p, B<V_MOST>{body...});
 }
 
 template <typename T> static DltStatus forward(const DltCall *c, DltErr *err)
@@ -222,7 +350,8 @@ template <typename T> static DltStatus forward(const DltCall *c, DltErr *err)
     const T *x = (const T *)c->in[0], *res = (const T *)c->in[5];
     T *y = (T *)c->out[0];
     Axis axis = axis_of(c->node->in[0], 1);
-    int v = aligned16(x, res, y) ? Pack<T>::n : 1;
+    int v = aligned16(x, res, y) ? V_MOST : 1;
+    DLT_BUG_ON(a->bits && v == 1); /* tensors with bits are no views */
     Finish<T> done = {x,
                       axis.inner,
                       (float)(axis.outer * axis.inner),
@@ -232,38 +361,41 @@ template <typename T> static DltStatus forward(const DltCall *c, DltErr *err)
                       output(c, 2),
                       Out{c->in[3], (int)c->node->in[3]->dtype},
                       Out{c->in[4], (int)c->node->in[4]->dtype}};
-    ChannelPlan p = channel_plan(axis, v, c->stream->dev->n_sm, SUM_PER_SM);
-    DLT_TRY((channel_reduce<2, Pack<T>::n, Spread<T>::template Load>(c, err, p, (float *)c->work,
-                                                                     done, x, axis.inner)));
+    DLT_TRY((sums<STAT_BLOCK, STAT_ROWS, Spread<T>::template Load>(c, err, axis, v, done, x,
+                                                                   axis.inner)));
     In mean = {c->out[1], DLT_F32}, rstd = {c->out[2], DLT_F32};
-    return places<Pack<T>::n, Apply<T>::template Body>(c, err, axis, v, x, res, y, input(c, 1),
-                                                       input(c, 2), mean, rstd, -1.0f, a->relu);
+    return places<Apply<T>::template Body>(c, err, axis, v, x, res, y, (uint8_t *)c->out[3],
+                                           input(c, 1), input(c, 2), mean, rstd, -1.0f, a->relu);
 }
 template <typename T> static DltStatus infer(const DltCall *c, DltErr *err)
 {
     const DltNorm *a = (const DltNorm *)c->node->attr;
     const T *x = (const T *)c->in[0], *res = (const T *)c->in[5];
     T *y = (T *)c->out[0];
-    int v = aligned16(x, res, y) ? Pack<T>::n : 1;
-    return places<Pack<T>::n, Apply<T>::template Body>(c, err, axis_of(c->node->in[0], 1), v, x,
-                                                       res, y, input(c, 1), input(c, 2),
-                                                       input(c, 3), input(c, 4), a->eps, a->relu);
+    int v = aligned16(x, res, y) ? V_MOST : 1;
+    return places<Apply<T>::template Body>(c, err, axis_of(c->node->in[0], 1), v, x, res, y,
+                                           (uint8_t *)nullptr, input(c, 1), input(c, 2),
+                                           input(c, 3), input(c, 4), a->eps, a->relu);
 }
-/* Scratch: [2, C] sums of this pass, then the partial ones. */
+/* Where the residual wants g, the first pass writes it and the second reads nothing else. */
 template <typename T> static DltStatus backward(const DltCall *c, DltErr *err)
 {
-    const T *dy = (const T *)c->in[0], *x = (const T *)c->in[1], *y = (const T *)c->in[5];
+    const DltNorm *a = (const DltNorm *)c->node->attr;
+    const T *dy = (const T *)c->in[0], *dy2 = (const T *)c->in[6], *x = (const T *)c->in[1];
+    const void *saved = c->in[5];
     T *dx = (T *)c->out[0], *dres = (T *)c->out[3];
     Axis axis = axis_of(c->node->in[1], 1);
-    int v = aligned16(dy, x, y, dx, dres) ? Pack<T>::n : 1;
+    int v = aligned16(dy, dy2, x, a->bits ? nullptr : saved, dx, dres) ? V_MOST : 1;
     float *sum = (float *)c->work;
     FinishGrad done = {output(c, 1), output(c, 2), input(c, 4), sum, axis.c};
-    ChannelPlan p = channel_plan(axis, v, c->stream->dev->n_sm, SUM_PER_SM);
-    DLT_TRY((channel_reduce<2, Pack<T>::n, Terms<T>::template Load>(c, err, p, sum + 2 * axis.c,
-                                                                    done, dy, x, y, input(c, 3))));
-    return places<Pack<T>::n, ApplyGrad<T>::template Body>(
-        c, err, axis, v, dy, x, y, dx, dres, input(c, 2), input(c, 3), input(c, 4),
-        (const float *)sum, axis.c, 1.0f / (float)(axis.outer * axis.inner));
+    Gradient<T> g = {dy, dy2, a->bits ? nullptr : (const T *)saved,
+                     a->bits ? (const uint8_t *)saved : nullptr};
+    DLT_TRY((sums<GRAD_BLOCK, GRAD_ROWS, Terms<T>::template Load>(c, err, axis, v, done, g, x, dres,
+                                                                  input(c, 3))));
+    if (dres) g = {dres, nullptr, nullptr, nullptr};
+    return places<ApplyGrad<T>::template Body>(c, err, axis, v, g, x, dx, input(c, 2), input(c, 3),
+                                               input(c, 4), (const float *)sum, axis.c,
+                                               1.0f / (float)(axis.outer * axis.inner));
 }
 
 static DltStatus launch_fwd(const DltCall *c, DltErr *err)
@@ -287,21 +419,30 @@ static DltStatus launch_infer(const DltCall *c, DltErr *err)
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
-    int x = n->kind == DLT_OP_batch_norm_bwd ? 1 : 0;
-    Axis a = axis_of(n->in[x], 1);
-    p->work_bytes = 2 * (size_t)a.c * sizeof(float) + channel_bytes(a, dev->n_sm, 2);
+    bool bwd = n->kind == DLT_OP_batch_norm_bwd;
+    p->work_bytes =
+        sums_bytes(axis_of(n->in[bwd ? 1 : 0], 1), dev->n_sm, bwd ? GRAD_BLOCK : STAT_BLOCK);
     return DLT_OK;
 }
 /* x-like tensors share one type; parameters and statistics may have their own. */
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     if (!dlt_cuda_accepts_same_layout(n, dev, why_not)) return false;
-    const DltTensor *like[] = {n->in[0], n->in[5], n->out[0], n->out[3],
-                               n->kind == DLT_OP_batch_norm_bwd ? n->in[1] : NULL};
+    const DltNorm *a = (const DltNorm *)n->attr;
+    bool bwd = n->kind == DLT_OP_batch_norm_bwd;
+    const DltTensor *like[] = {n->in[0],
+                               bwd ? n->in[6] : NULL,
+                               bwd && a->bits ? NULL : n->in[5],
+                               n->out[0],
+                               !bwd && a->bits ? NULL : n->out[3],
+                               bwd ? n->in[1] : NULL};
     for (const DltTensor *t : like)
         if (t && t->dtype != n->in[0]->dtype)
             return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, t->name);
-    return rows_fit(axis_of(n->in[0], 1), why_not);
+    Axis x = axis_of(n->in[0], 1);
+    if (a->bits && (x.inner != 1 || x.c % 8 != 0))
+        return dlt_cuda_refuse(why_not, "a byte of bits needs 8 neighbouring channels");
+    return rows_fit(x, why_not);
 }
 
 DLT_CUDA_KERNEL(fwd, "batch_norm_fwd.cuda.channels", accepts, prepare, launch_fwd);

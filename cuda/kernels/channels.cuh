@@ -2,9 +2,9 @@
  * norms. Memory is seen as [outer, C, inner]; rows are the outer * inner positions of a channel.
  *
  * A block is tx columns wide (V channels a thread) and ty rows high; the grid is (tiles of
- * channels) x (chunks of rows). Threads add their rows, the block adds its threads by a tree, the
- * last block of a tile adds the chunks: the order never depends on timing, and one launch does it
- * all. */
+ * channels) x (chunks of rows). Threads add their rows, warps add their threads, the block its
+ * warps, the last block of a tile the chunks: the order never depends on timing, and one launch
+ * does it all. */
 #ifndef DLT_CHANNELS_CUH
 #define DLT_CHANNELS_CUH
 
@@ -18,8 +18,8 @@ struct ChannelPlan {
 };
 
 /* v: channels a thread takes at once (1, or a pack where channels are neighbours and a multiple of
- * it). per_sm: blocks wanted on a multiprocessor. */
-static ChannelPlan channel_plan(Axis a, int v, int n_sm, int per_sm = 2)
+ * it). per_sm: blocks wanted on a multiprocessor; block: threads of each. */
+static ChannelPlan channel_plan(Axis a, int v, int n_sm, int per_sm = 2, int block = BLOCK)
 {
     ChannelPlan p = {};
     p.channels = a.c;
@@ -29,7 +29,7 @@ static ChannelPlan channel_plan(Axis a, int v, int n_sm, int per_sm = 2)
     p.tx = 1;
     while (a.inner == 1 && p.tx < WARP && p.tx * p.v < a.c)
         p.tx *= 2;
-    p.ty = BLOCK / p.tx;
+    p.ty = block / p.tx;
     int64_t tiles = ceil_div(a.c, (int64_t)p.tx * p.v);
     /* at least four rows a thread */
     int64_t want = ceil_div(per_sm * (int64_t)n_sm, tiles),
@@ -42,32 +42,15 @@ static ChannelPlan channel_plan(Axis a, int v, int n_sm, int per_sm = 2)
     return p;
 }
 /* Bytes of partial sums, k values a channel, whatever v the addresses allow at launch. */
-static size_t channel_bytes(Axis a, int n_sm, int k)
+static size_t channel_bytes(Axis a, int n_sm, int k, int per_sm = 2, int block = BLOCK)
 {
-    unsigned chunks = 0;
+    size_t most = 0;
     for (int v = 1; v <= 8; v *= 2) {
-        ChannelPlan p = channel_plan(a, v, n_sm);
-        chunks = p.chunks > chunks ? p.chunks : chunks;
+        ChannelPlan p = channel_plan(a, v, n_sm, per_sm, block);
+        size_t values = p.chunks > 1 ? (size_t)p.chunks * p.tiles * (size_t)(k * p.tx * p.v) : 0;
+        most = values > most ? values : most;
     }
-    return chunks > 1 ? (size_t)chunks * (size_t)k * (size_t)a.c * sizeof(float) : 0;
-}
-
-/* Adds acc over the block's ty; the result is in the threads of row 0. */
-template <int N> __device__ __forceinline__ void column_tree(float *shared, float *acc)
-{
-    int tx = threadIdx.x, ty = threadIdx.y, w = blockDim.x, h = blockDim.y;
-    for (int half = h / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (ty >= half && ty < 2 * half)
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                shared[(k * h + ty) * w + tx] = acc[k];
-        __syncthreads();
-        if (ty < half)
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                acc[k] += shared[(k * h + ty + half) * w + tx];
-    }
+    return most * sizeof(float);
 }
 
 /* Rows are counted in 32 bits; a tensor beyond that has no kernel here. */
@@ -81,6 +64,79 @@ static inline bool rows_fit(Axis a, DltWhy *why_not)
 struct Nothing {
 };
 
+/* acc[K * V] of all threads of a block, added up: value kv of column x goes to sum[kv * tx + x].
+ * shared has room for a set of sums a warp; sum lies behind them. */
+template <int N>
+__device__ __forceinline__ void block_columns(float *shared, float *sum, float *acc)
+{
+    int tx = blockDim.x, thread = threadIdx.y * tx + threadIdx.x, n_thread = tx * blockDim.y;
+    int lane = thread % WARP, warp = thread / WARP, n_warp = n_thread / WARP;
+    for (int o = tx; o < WARP; o *= 2)
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            acc[k] += __shfl_xor_sync(0xffffffffu, acc[k], o);
+    if (lane < tx)
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            shared[(warp * N + k) * tx + lane] = acc[k];
+    __syncthreads();
+    for (int i = thread; i < N * tx; i += n_thread) {
+        float s = 0;
+        for (int w = 0; w < n_warp; w++)
+            s += shared[w * N * tx + i];
+        sum[i] = s;
+    }
+    __syncthreads();
+}
+
+/* The tail of every kernel that sums channels: block, then grid, then done(channel, sum[K]) once a
+ * channel by one thread of the last block of its tile. part: the plan's scratch. */
+template <int K, int V, typename D>
+__device__ __forceinline__ void channel_finish(const ChannelPlan &p, float *part, unsigned *ticket,
+                                               float *acc, const D &done)
+{
+    DLT_DYNAMIC_SHARED(float, shared);
+    constexpr int N = K * V;
+    int tx = blockDim.x, thread = threadIdx.y * tx + threadIdx.x, n_thread = tx * blockDim.y;
+    int count = N * tx, spread = max(count * (n_thread / WARP), n_thread);
+    float *sum = shared + spread;
+    block_columns<N>(shared, sum, acc);
+    if (p.chunks > 1) {
+        float *mine = part + ((int64_t)blockIdx.y * p.tiles + blockIdx.x) * count;
+        for (int i = thread; i < count; i += n_thread)
+            mine[i] = sum[i];
+        if (!last_block(ticket + blockIdx.x, gridDim.y)) return;
+        /* groups of threads take every n_group-th chunk */
+        int n_group = n_thread > count ? n_thread / count : 1, group = thread / count;
+        const float *first = part + (int64_t)blockIdx.x * count;
+        int64_t step = (int64_t)p.tiles * count;
+        for (int i = n_group > 1 ? thread % count : thread;
+             i < count && group<n_group; i += n_group> 1 ? count : n_thread) {
+            float s = 0;
+#pragma unroll 8
+            for (unsigned j = n_group > 1 ? group : 0; j < p.chunks; j += n_group)
+                s += __ldcg(first + j * step + i);
+            shared[(n_group > 1 ? group : 0) * count + i] = s;
+        }
+        __syncthreads();
+        for (int i = thread; i < count; i += n_thread) {
+            float s = 0;
+            for (int g = 0; g < n_group; g++)
+                s += shared[g * count + i];
+            sum[i] = s;
+        }
+        __syncthreads();
+    }
+    for (int i = thread; i < V * tx; i += n_thread) {
+        int64_t c = ((int64_t)blockIdx.x * tx + i / V) * V + i % V;
+        float total[K];
+        if (c >= p.channels) break;
+        for (int k = 0; k < K; k++)
+            total[k] = sum[(k * V + i % V) * tx + i / V];
+        done(c, total);
+    }
+}
+
 /* load.look(channel): what a thread keeps of its V channels.  load(offset, row, kept, acc): adds
  * the terms of V neighbours from `offset` on to acc[K * V], value k of neighbour v at acc[k * V +
  * v]. done(channel, sum[K]): once a channel, by one thread. */
@@ -88,14 +144,12 @@ template <int K, int V, typename L, typename D>
 __global__ void channel_k(ChannelPlan p, float *part, unsigned *ticket, L load, D done)
 {
     begin();
-    DLT_DYNAMIC_SHARED(float, shared);
     int64_t channels = p.channels;
     int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
-    bool inside = c < channels;
     uint32_t row = (uint32_t)(blockIdx.y * p.chunk_rows), inner = (uint32_t)p.inner;
     uint32_t end = (uint32_t)min(p.rows, (int64_t)row + p.chunk_rows);
     float acc[K * V] = {};
-    if (inside) {
+    if (c < channels) {
         auto kept = load.look(c);
         if (inner == 1) {
 #pragma unroll 4
@@ -108,26 +162,15 @@ __global__ void channel_k(ChannelPlan p, float *part, unsigned *ticket, L load, 
             }
         }
     }
-    column_tree<K * V>(shared, acc);
-    if (p.chunks > 1) {
-        if (threadIdx.y == 0 && inside)
-            for (int k = 0; k < K * V; k++)
-                part[((int64_t)blockIdx.y * K + k / V) * channels + c + k % V] = acc[k];
-        if (!last_block(ticket + blockIdx.x, gridDim.y)) return;
-        for (int k = 0; k < K * V; k++)
-            acc[k] = 0;
-        for (unsigned j = threadIdx.y; inside && j < gridDim.y; j += blockDim.y)
-            for (int k = 0; k < K * V; k++)
-                acc[k] += __ldcg(part + ((int64_t)j * K + k / V) * channels + c + k % V);
-        column_tree<K * V>(shared, acc);
-    }
-    if (threadIdx.y != 0 || !inside) return;
-    for (int v = 0; v < V; v++) {
-        float sum[K];
-        for (int k = 0; k < K; k++)
-            sum[k] = acc[k * V + v];
-        done(c + v, sum);
-    }
+    channel_finish<K, V>(p, part, ticket, acc, done);
+}
+
+/* Shared memory of channel_finish. */
+static inline size_t channel_shared(const ChannelPlan &p, int k)
+{
+    size_t count = (size_t)(k * p.v * p.tx), threads = (size_t)(p.tx * p.ty);
+    size_t warps = count * (threads / WARP);
+    return ((warps > threads ? warps : threads) + count) * sizeof(float);
 }
 
 /* Launches channel_k with V = p.v, which is 1 or N. L<V> is the loader's template. */
@@ -136,7 +179,7 @@ static DltStatus channel_reduce(const DltCall *c, DltErr *err, const ChannelPlan
                                 D done, A... loader)
 {
     dim3 grid(p.tiles, p.chunks), block(p.tx, p.ty);
-    size_t shared = (size_t)BLOCK * K * (size_t)p.v * sizeof(float);
+    size_t shared = channel_shared(p, K);
     unsigned *ticket = c->stream->ticket;
     if (p.v == 1)
         return enqueue(c, err, channel_k<K, 1, L<1>, D>, grid, block, shared, p, part, ticket,

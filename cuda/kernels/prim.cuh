@@ -26,16 +26,19 @@ template <typename T> __device__ __forceinline__ void store_pack(T *p, const Pac
     memcpy(&raw, &v, sizeof raw);
     *reinterpret_cast<uint4 *>(p) = raw;
 }
-/* V neighbours as floats: one element, or a pack. */
+/* V neighbours as floats: one element, or packs. */
 template <typename T, int V> __device__ __forceinline__ void load_v(const T *p, float v[V])
 {
     if constexpr (V == 1) {
         v[0] = to_float(*p);
     } else {
-        Pack<T> a = load_pack(p);
 #pragma unroll
-        for (int k = 0; k < V; k++)
-            v[k] = to_float(a.v[k]);
+        for (int j = 0; j < V; j += Pack<T>::n) {
+            Pack<T> a = load_pack(p + j);
+#pragma unroll
+            for (int k = 0; k < Pack<T>::n; k++)
+                v[j + k] = to_float(a.v[k]);
+        }
     }
 }
 template <typename T, int V> __device__ __forceinline__ void store_v(T *p, const float v[V])
@@ -43,11 +46,14 @@ template <typename T, int V> __device__ __forceinline__ void store_v(T *p, const
     if constexpr (V == 1) {
         *p = from_float<T>(v[0]);
     } else {
-        Pack<T> a;
 #pragma unroll
-        for (int k = 0; k < V; k++)
-            a.v[k] = from_float<T>(v[k]);
-        store_pack(p, a);
+        for (int j = 0; j < V; j += Pack<T>::n) {
+            Pack<T> a;
+#pragma unroll
+            for (int k = 0; k < Pack<T>::n; k++)
+                a.v[k] = from_float<T>(v[j + k]);
+            store_pack(p + j, a);
+        }
     }
 }
 /* True when 16-byte accesses work for all the pointers (NULL counts as aligned). */

@@ -5,6 +5,8 @@
 #define EPS .eps = 1e-5F
 #define BN ATTR(DltNorm, EPS, .momentum = 0.125F)
 #define BN_RELU ATTR(DltNorm, EPS, .momentum = 0.125F, .relu = true)
+#define BN_BITS ATTR(DltNorm, EPS, .momentum = 0.125F, .relu = true, .bits = true)
+#define BN_GRAD(...) ATTR(DltNorm, EPS, .momentum = 0.125F, __VA_ARGS__)
 #define RUNNING(c) C(NORMAL, c), C(POSITIVE, c)
 #define WIDE .nmse_low = 16, .nmse_why = "differences of nearly equal sums"
 
@@ -24,6 +26,28 @@ static const Case rows[] = {
     {OP(batch_norm_fwd), .why = "residual and relu",
      .in = {X(3, 16, 3, 3), P(16), P(16), RUNNING(16), X(3, 16, 3, 3)}, BN_RELU, WIDE,
      .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_fwd), .why = "relu, bits", .in = {X(3, 16, 4, 5), P(16), P(16), RUNNING(16)},
+     BN_BITS, WIDE, .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_fwd), .why = "relu, bits, many rows",
+     .in = {X(9, 72, 13, 11), P(72), P(72), RUNNING(72)}, BN_BITS, WIDE,
+     .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_fwd), .why = "table, bits, odd channels",
+     .in = {X(9, 13), P(13), P(13), RUNNING(13)}, BN_BITS, WIDE,
+     .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_fwd), .why = "table, bits", .in = {X(9, 24), P(24), P(24), RUNNING(24)}, BN_BITS,
+     WIDE, .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_fwd), .why = "residual and relu, bits",
+     .in = {X(3, 16, 3, 3), P(16), P(16), RUNNING(16), X(3, 16, 3, 3)}, BN_BITS, WIDE,
+     .kink = "y = 0, nowhere within 1e-5"},
+    {OP(batch_norm_bwd), .why = "two gradients", .forward_only = true,
+     .in = {X(3, 16, 4, 5), X(3, 16, 4, 5), P(16), RUNNING(16), NONE, X(3, 16, 4, 5)}, BN_GRAD(),
+     WIDE},
+    {OP(batch_norm_bwd), .why = "two gradients, relu, residual", .forward_only = true,
+     .in = {X(3, 16, 4, 5), X(3, 16, 4, 5), P(16), RUNNING(16), X(3, 16, 4, 5), X(3, 16, 4, 5)},
+     BN_GRAD(.relu = true, .has_res = true), WIDE},
+    {OP(batch_norm_bwd), .why = "two gradients, relu, odd channels", .forward_only = true,
+     .in = {X(4, 5, 3, 3), X(4, 5, 3, 3), P(5), RUNNING(5), X(4, 5, 3, 3), X(4, 5, 3, 3)},
+     BN_GRAD(.relu = true), WIDE},
     {OP(batch_norm_infer), .why = "image", .in = {X(3, 16, 4, 5), P(16), P(16), RUNNING(16)}, BN},
     {OP(batch_norm_infer), .why = "table, relu", .in = {X(9, 5), P(5), P(5), RUNNING(5)}, BN_RELU},
     {OP(batch_norm_infer), .why = "residual and relu",

@@ -10,7 +10,7 @@ enum { SPLITS = 8, STRANDS = 4 /* sums side by side, for the adder's latency */ 
 
 typedef struct Norm {
     int64_t n, blocks, hw, blk, splits; /* splits of N for the sums */
-    const float *x, *y, *dy, *res;
+    const float *x, *y, *dy, *dy2, *res;
     float *out, *dres;
     const float *w, *b;
     float *mean, *rstd;  /* [C] */
@@ -22,6 +22,10 @@ typedef struct Norm {
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
+    if (((const DltNorm *)n->attr)->bits) {
+        snprintf(why_not->text, sizeof why_not->text, "relu's mask is bits");
+        return false;
+    }
     for (int i = 0; i < DLT_MAX_IN; i++) {
         const DltTensor *t = n->in[i];
         if (t && t->shape.rank == 4 && (t->layout != n->out[0]->layout)) {
@@ -218,10 +222,11 @@ static DltStatus infer(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-/* d = dy where y > 0 (relu), else dy */
-DLT_INLINE void masked(const Norm *k, int64_t at, bool relu, DltV8 *d)
+/* d = dy (+ dy2) where y > 0 (relu), else dy (+ dy2) */
+DLT_INLINE void masked(const Norm *k, const float *dy2, int64_t at, bool relu, DltV8 *d)
 {
     *d = *(const DltV8 *)(k->dy + at);
+    if (dy2) *d += *(const DltV8 *)(dy2 + at);
     if (relu) *d = (DltV8)((DltI8)*d & (*(const DltV8 *)(k->y + at) > 0.0F));
 }
 
@@ -230,17 +235,18 @@ DLT_INLINE void grad_sums_half(const Norm *k, int64_t offset, int64_t c, int blk
                                double *s, double *q)
 {
     DltV8 sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const DltV8 *)(k->mean + c), d;
+    const float *dy2 = k->dy2;
     int64_t i = 0;
     for (; i + STRANDS <= k->hw; i += STRANDS)
 #pragma GCC unroll 4
         for (int j = 0; j < STRANDS; j++) {
             int64_t at = offset + (i + j) * blk;
-            masked(k, at, relu, &d);
+            masked(k, dy2, at, relu, &d);
             sum[j] += d;
             product[j] += d * (*(const DltV8 *)(k->x + at) - mean);
         }
     for (; i < k->hw; i++) {
-        masked(k, offset + i * blk, relu, &d);
+        masked(k, dy2, offset + i * blk, relu, &d);
         sum[0] += d;
         product[0] += d * (*(const DltV8 *)(k->x + offset + i * blk) - mean);
     }
@@ -283,8 +289,9 @@ DLT_INLINE void grad_half(const Norm *k, int64_t offset, int64_t c, int blk, boo
 {
     DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
     DltV8 a3 = *(const DltV8 *)(k->a3 + c), d;
+    const float *dy2 = k->dy2;
     for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
-        masked(k, at, relu, &d);
+        masked(k, dy2, at, relu, &d);
         *(DltV8 *)(k->out + at) = a1 * d + (a2 * *(const DltV8 *)(k->x + at) + a3);
         if (has_res) *(DltV8 *)(k->dres + at) = d;
     }
@@ -323,7 +330,7 @@ static DltStatus bwd(const DltCall *call, DltErr *err)
     book(&k, call->work);
     k.dy = call->in[0], k.x = call->in[1], k.w = call->in[2], k.mean = call->in[3],
     k.rstd = call->in[4];
-    k.y = call->in[5], k.out = call->out[0], k.dres = call->out[3];
+    k.y = call->in[5], k.dy2 = call->in[6], k.out = call->out[0], k.dres = call->out[3];
     float *dw = call->out[1], *db = call->out[2];
     dlt_pool_for(call->stream, k.blocks * k.splits, 1, grad_sums_task, &k);
     double count = (double)(k.n * k.hw);
