@@ -185,10 +185,7 @@ static DltStatus initialise(DltExec *e, DltErr *err)
     if (largest == 0) return DLT_OK;
     void *host = dlt_sys_alloc(largest);
     if (host == NULL)
-        return dlt_err(err, DLT_E_RESOURCE,
-                       "cannot initialise parameters: %zu bytes of memory "
-                       "are not to be had",
-                       largest);
+        return dlt_err(err, DLT_E_RESOURCE, "no %zu bytes for the first parameters", largest);
     DltStatus status = DLT_OK;
     for (int i = 0; i < g->n_tensor && status == DLT_OK; i++) {
         if (!needs_init(e, i)) continue;
@@ -289,52 +286,84 @@ static DltStatus plain(const DltExec *e, const DltTensor *t, DltErr *err)
     return dlt_err(err, DLT_E_BUG, "exec: %s is not in plain layout", t->name);
 }
 
-DltStatus dlt_exec_feed(DltExec *e, const DltTensor *t, const void *host, DltErr *err)
+static DltStatus upload(DltExec *e, const DltTensor *t, const void *host, DltErr *err)
 {
-    DLT_TRY(plain(e, t, err));
     if (e->pointer[t->id] == NULL) return DLT_OK;
     return e->backend->upload(e->backend->stream(e->dev, 0), e->pointer[t->id], host,
                               e->plan->slot[t->id].bytes, err);
 }
 
-DltStatus dlt_exec_fetch(DltExec *e, const DltTensor *t, void *host, DltErr *err)
+DltStatus dlt_exec_feed(DltExec *e, const DltTensor *t, const void *host, DltErr *err)
 {
     DLT_TRY(plain(e, t, err));
+    return upload(e, t, host, err);
+}
+
+static DltStatus download(DltExec *e, const DltTensor *t, void *host, DltErr *err)
+{
     if (e->pointer[t->id] == NULL)
         return dlt_err(err, DLT_E_BUG, "exec: %s has no memory to read", t->name);
     return e->backend->download(e->backend->stream(e->dev, 0), host, e->pointer[t->id],
                                 e->plan->slot[t->id].bytes, err);
 }
 
+DltStatus dlt_exec_fetch(DltExec *e, const DltTensor *t, void *host, DltErr *err)
+{
+    DLT_TRY(plain(e, t, err));
+    return download(e, t, host, err);
+}
+
+static DltStatus get_memory(const DltTensor *t, void **host, DltErr *err)
+{
+    *host = dlt_sys_alloc((size_t)dlt_tensor_bytes(t));
+    if (*host != NULL) return DLT_OK;
+    return dlt_err(err, DLT_E_RESOURCE, "out of memory for a copy of %s", t->name);
+}
+
 /* The compute-type copy of a parameter, rounded from its f32 values. */
 static DltStatus write_low(DltExec *e, const DltTensor *low, const DltReal *value, DltErr *err)
 {
-    int64_t n = dlt_shape_count(&low->shape);
-    uint16_t *host = dlt_sys_alloc((size_t)n * sizeof *host);
-    if (host == NULL)
-        return dlt_err(err, DLT_E_RESOURCE,
-                       "cannot round %s: %zu bytes of memory are not to be had", low->name,
-                       (size_t)n * sizeof *host);
-    for (int64_t i = 0; i < n; i++)
-        host[i] =
-            low->dtype == DLT_BF16 ? dlt_bf16_from((float)value[i]) : dlt_f16_from((float)value[i]);
-    DltStatus status = dlt_exec_feed(e, low, host, err);
+    void *memory = NULL;
+    DLT_TRY(get_memory(low, &memory, err));
+    uint16_t *host = memory;
+    uint16_t (*round_to)(float) = low->dtype == DLT_BF16 ? dlt_bf16_from : dlt_f16_from;
+    for (int64_t i = 0; i < dlt_shape_count(&low->shape); i++)
+        host[i] = round_to((float)value[i]);
+    DltStatus status = upload(e, low, host, err);
     if (status == DLT_OK) status = e->backend->sync(e->dev, err);
-    dlt_sys_free(host);
+    dlt_sys_free(memory);
     return status;
 }
 
 DltStatus dlt_exec_write(DltExec *e, const DltTensor *t, const void *host, DltErr *err)
 {
-    DLT_TRY(dlt_exec_feed(e, t, host, err));
-    DLT_TRY(e->backend->sync(e->dev, err));
-    return t->low != NULL ? write_low(e, t->low, host, err) : DLT_OK;
+    void *own = NULL; /* the values in the tensor's order */
+    if (t->layout == DLT_NHWC) {
+        DLT_TRY(get_memory(t, &own, err));
+        dlt_tensor_reorder(t, own, host, false);
+        host = own;
+    }
+    DltStatus status = own == NULL ? plain(e, t, err) : DLT_OK;
+    if (status == DLT_OK) status = upload(e, t, host, err);
+    if (status == DLT_OK) status = e->backend->sync(e->dev, err);
+    if (status == DLT_OK && t->low != NULL) status = write_low(e, t->low, host, err);
+    dlt_sys_free(own);
+    return status;
 }
 
 DltStatus dlt_exec_read(DltExec *e, const DltTensor *t, void *host, DltErr *err)
 {
-    DLT_TRY(dlt_exec_fetch(e, t, host, err));
-    return e->backend->sync(e->dev, err);
+    void *own = NULL;
+    if (t->layout != DLT_NHWC) {
+        DLT_TRY(dlt_exec_fetch(e, t, host, err));
+        return e->backend->sync(e->dev, err);
+    }
+    DLT_TRY(get_memory(t, &own, err));
+    DltStatus status = download(e, t, own, err);
+    if (status == DLT_OK) status = e->backend->sync(e->dev, err);
+    if (status == DLT_OK) dlt_tensor_reorder(t, host, own, true);
+    dlt_sys_free(own);
+    return status;
 }
 
 DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err)

@@ -22,10 +22,10 @@ typedef struct DltExecOptions {
 DltStatus dlt_exec_new(DltArena *arena, const DltPlan *plan, const DltExecOptions *o,
                        DltExec **exec, DltErr *err) DLT_CHECKED;
 void dlt_exec_free(DltExec *exec); /* also a cleanup of the arena */
-/* Host <-> tensor; layouts other than PLAIN are refused (BUG). Synchronous. */
+/* Host (row-major) <-> tensor, PLAIN or NHWC; other layouts are refused (BUG). Synchronous. */
 DltStatus dlt_exec_write(DltExec *e, const DltTensor *t, const void *host, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_read(DltExec *e, const DltTensor *t, void *host, DltErr *err) DLT_CHECKED;
-/* Enqueued behind the work so far: upload of a per-step input (host memory stays until that run is
+/* PLAIN tensors only. Enqueued behind the work so far: upload of a per-step input (host memory stays until that run is
  * finished), download (complete after the next sync), fill with zeros. */
 DltStatus dlt_exec_feed(DltExec *e, const DltTensor *t, const void *host, DltErr *err) DLT_CHECKED;
 DltStatus dlt_exec_fetch(DltExec *e, const DltTensor *t, void *host, DltErr *err) DLT_CHECKED;

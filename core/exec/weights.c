@@ -91,8 +91,13 @@ int64_t dlt_first_nonfinite(const DltTensor *t, const void *bytes, double *value
 
 DltStatus dlt_snapshot_take(DltSnapshot *s, DltErr *err)
 {
-    for (int i = 0; i < s->n; i++)
-        DLT_TRY(dlt_exec_fetch(s->p->exec, s->tensor[i], host_copy(s, i), err));
+    for (int i = 0; i < s->n; i++) {
+        const DltTensor *t = s->tensor[i];
+        if (t->layout == DLT_PLAIN)
+            DLT_TRY(dlt_exec_fetch(s->p->exec, t, host_copy(s, i), err));
+        else
+            DLT_TRY(dlt_exec_read(s->p->exec, t, host_copy(s, i), err));
+    }
     return dlt_exec_sync(s->p->exec, err);
 }
 

@@ -168,6 +168,23 @@ int64_t dlt_tensor_bytes(const DltTensor *t)
     return bytes;
 }
 
+void dlt_tensor_reorder(const DltTensor *t, void *dst, const void *src, bool to_plain)
+{
+    DLT_BUG_ON(t->layout != DLT_NHWC || t->shape.rank != 4);
+    const int64_t *d = t->shape.dim;
+    size_t size = dlt_dtype_bytes(t->dtype);
+    char *to = dst;
+    const char *from = src;
+    int64_t plain = 0;
+    for (int64_t n = 0; n < d[0]; n++)
+        for (int64_t c = 0; c < d[1]; c++)
+            for (int64_t i = 0; i < d[2] * d[3]; i++, plain++) {
+                int64_t own = (n * d[2] * d[3] + i) * d[1] + c;
+                memcpy(to + (to_plain ? plain : own) * (int64_t)size,
+                       from + (to_plain ? own : plain) * (int64_t)size, size);
+            }
+}
+
 int *dlt_graph_uses(const DltGraph *g)
 {
     int *uses = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int);

@@ -42,6 +42,8 @@ int dlt_graph_index(const DltGraph *g, const DltNode *node); /* linear; passes k
 DltTensor *dlt_graph_find(const DltGraph *g, const char *name);
 DltTensor *dlt_tensor_base(DltTensor *t); /* itself when no view */
 int64_t dlt_tensor_bytes(const DltTensor *t);
+/* Copies the values of a NHWC tensor between its own order and the row-major one. */
+void dlt_tensor_reorder(const DltTensor *t, void *dst, const void *src, bool to_plain);
 /* Number of node inputs that read each tensor (views count for themselves), [n_tensor] in the
  * arena. */
 int *dlt_graph_uses(const DltGraph *g);

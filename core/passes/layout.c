@@ -54,6 +54,7 @@ static void visit_image_op(Pass *p, DltNode *n)
     for (int k = 0; k < DLT_MAX_IN; k++) {
         DltTensor *t = n->in[k];
         if (!t || t->shape.rank != 4) continue;
+        if (t->role == DLT_PARAM && !(n->op->image_in >> k & 1)) continue; /* a filter: filters.c */
         n->in[k] = in_layout(p, t, n->op->image_in >> k & 1 ? wanted(p, t) : DLT_PLAIN, n);
     }
     for (int k = 0; k < DLT_MAX_OUT; k++) {

@@ -85,7 +85,9 @@ static DltTensor *new_state(Pass *p, const DltTensor *like)
 {
     DltGraph *g = p->edit.g;
     const char *name = dlt_arena_printf(g->arena, "low/%s", like->name);
-    return dlt_graph_tensor(g, name, &like->shape, p->low, DLT_STATE);
+    DltTensor *t = dlt_graph_tensor(g, name, &like->shape, p->low, DLT_STATE);
+    t->layout = like->layout;
+    return t;
 }
 
 /* The low copy of a whole slab, kept by its update node. */
@@ -113,6 +115,7 @@ static DltTensor *low_param(Pass *p, DltTensor *t)
         const char *name = dlt_arena_printf(g->arena, "low/%s", t->name);
         t->low = *made =
             dlt_graph_view(p->edit.g, name, &t->shape, low_slab(p, slab), t->view_offset);
+        t->low->layout = t->layout;
     } else { /* frozen: never updated */
         t->low = *made = new_state(p, t);
     }

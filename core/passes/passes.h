@@ -1,6 +1,6 @@
 /* Graph -> graph, one file each, in this order for training:
- * freeze, autodiff, update, layout, legalize, fuse, order. Evaluation: layout, legalize, fuse,
- * order. update stands before legalize, because low-precision copies of parameters lie in slabs like
+ * freeze, autodiff, filters, update, layout, legalize, fuse, order. Evaluation: filters, layout,
+ * legalize, fuse, order. update stands before legalize, because low-precision copies of parameters lie in slabs like
  * the parameters', kept by the update nodes; layout before legalize, so that casts are made in the
  * layout their readers want; fuse behind both, so that it sees what really runs. All are linear in
  * nodes and tensors. */
@@ -48,12 +48,18 @@ DltStatus dlt_pass_freeze(DltGraph *g, const DltUpdateConfig *c, DltErr *err) DL
 DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **grad,
                           DltErr *err) DLT_CHECKED;
 
+/* Filters that one convolution alone reads, and their gradients, lie in the device's image layout
+ * when that is NHWC and their channels are multiples of image_block. grad: autodiff's table, NULL
+ * for evaluation; the same model gives the same choice in both. */
+DltStatus dlt_pass_filters(DltGraph *g, const DltDeviceInfo *info, DltTensor *const *grad,
+                           DltErr *err) DLT_CHECKED;
+
 typedef struct DltPrecision {
     DltDtype compute; /* F32, BF16 or F16 for DLT_PREC_LOW ops and what lies between them */
 } DltPrecision;
 /* Gives image operands (DltOpDef.image_in, image_out), and what elementwise ops make of them, the
  * device's image layout where channels are a multiple of image_block; inserts reorder nodes at
- * borders. Parameters, gradients of parameters and the model's output stay PLAIN. */
+ * borders. Parameters and their gradients stay as they are, the model's output stays PLAIN. */
 DltStatus dlt_pass_layout(DltGraph *g, const DltDeviceInfo *info, DltErr *err) DLT_CHECKED;
 /* Types of tensors, casts between them, low-precision copies of parameters (DltTensor.low): see
  * legalize.c. Kernels meet: LOW ops with all inputs in `compute` and an f32 result where it is the

@@ -133,6 +133,7 @@ static void place_gradients(Layout *l)
         else
             d = dlt_copy(l->b, d);
         if (d->id < 0) return;
+        d->layout = l->param[i]->layout;
         dlt_graph_make_view(d, l->grad_slab, l->group_offset[l->group[i]] + l->offset[i]);
     }
 }
@@ -156,7 +157,9 @@ static void name_views(Layout *l, int group, DltTensor *base, const char *prefix
     for (int i = 0; i < l->n_param; i++) {
         if (l->group[i] != group) continue;
         const char *name = dlt_arena_printf(g->arena, "%s%s", prefix, l->param[i]->name);
-        dlt_graph_view(g, name, &l->param[i]->shape, base, l->offset[i])->saved = true;
+        DltTensor *view = dlt_graph_view(g, name, &l->param[i]->shape, base, l->offset[i]);
+        view->saved = true;
+        view->layout = l->param[i]->layout;
     }
 }
 

@@ -194,7 +194,10 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
         DltTensor **grad = NULL;
         DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));
         DLT_TRY(dlt_pass_autodiff(m->build, &grad, err));
+        DLT_TRY(dlt_pass_filters(m->graph, info, grad, err));
         DLT_TRY(dlt_pass_update(m->build, &spec->train.update, grad, err));
+    } else {
+        DLT_TRY(dlt_pass_filters(m->graph, info, NULL, err));
     }
     DLT_TRY(dlt_pass_layout(m->graph, info, err));
     DLT_TRY(dlt_pass_legalize(m->graph, &precision, err));

@@ -80,13 +80,20 @@ static const Net nets[] = {
 };
 enum { N_NET = sizeof nets / sizeof nets[0] };
 
-/* tf32 rounds factors to 10 bits (relative error 2^-11), which moves the gradients by some 1e-3 and
- * the parameters by the learning rate times that. */
-#define NMSE_TF32 1e-7
+/* How the device computes; the CPU computes in f32. tf32 rounds factors to 10 bits (relative
+ * error 2^-11), bf16 to 7, which moves the gradients by some 1e-3 and 1e-2 and the parameters by the
+ * learning rate times that, squared. */
+typedef struct Arithmetic {
+    const char *name, *precision;
+    double nmse; /* 0: the network's */
+} Arithmetic;
+static const Arithmetic arithmetics[] = {
+    {"", "f32", 0}, {", tf32", "tf32", 1e-7}, {", bf16", "bf16", 1e-5}, {", f16", "f16", 1e-6}};
+enum { TF32 = 1, N_ARITHMETIC = sizeof arithmetics / sizeof arithmetics[0] };
 
 typedef struct Trial {
     const Net *net;
-    bool tf32;
+    const Arithmetic *arithmetic;
 } Trial;
 
 /* Everything that lasts of a run, by tensor. */
@@ -204,22 +211,27 @@ static void train(const Trial *trial, const DltBackend *backend, Mode mode, Resu
 {
     DltErr err;
     const Net *net = trial->net;
+    bool tf32 = trial->arithmetic == &arithmetics[TF32], on_cpu = backend == &dlt_backend_cpu;
+    char precision[64];
+    const char *const override = precision;
     DltSpec *spec = NULL;
     DltModelGraph *m = NULL;
     DltDevice *dev = NULL;
     DltPlan *plan = NULL;
     DltExec *e = NULL;
     DltDeviceInfo info;
-    DltPlanOptions po = {.force_kernel = trial->tf32 ? ".cuda.small" : NULL};
+    DltPlanOptions po = {.force_kernel = tf32 ? ".cuda.small" : NULL};
+    snprintf(precision, sizeof precision, "train.precision=%s",
+             on_cpu ? "f32" : trial->arithmetic->precision);
     dlt_err_init(&err);
     r->arena = dlt_arena_new();
-    must(dlt_spec_read_text(r->arena, net->name, net->text, ".", 0, NULL, &spec, &err), &err);
+    must(dlt_spec_read_text(r->arena, net->name, net->text, ".", 1, &override, &spec, &err), &err);
     must(dlt_spec_load_data(spec, 1u << DLT_TRAIN, &err), &err);
     DltModelOptions mo = {
         .training = true, .split = DLT_TRAIN, .batch = spec->train.micro, .resident = true};
     DltDeviceOptions dopt = {.n_thread = 1,
                              .deterministic = true,
-                             .tf32 = trial->tf32,
+                             .tf32 = tf32,
                              .cache_folder = choices,
                              .plugin_folder = folder};
     must(backend->open(r->arena, &dopt, &dev, &err), &err);
@@ -299,8 +311,9 @@ static void device_is_cpu(void **state)
             power += (double)y[k] * (double)y[k];
         }
     }
-    double bound = trial->tf32 ? NMSE_TF32 : net->nmse;
-    print_message("%s: NMSE of the parameters against the CPU %.3g\n", net->name, error / power);
+    double bound = trial->arithmetic->nmse > 0 ? trial->arithmetic->nmse : net->nmse;
+    print_message("%s%s: NMSE of the parameters against the CPU %.3g\n", net->name,
+                  trial->arithmetic->name, error / power);
     assert_true(power > 0 && error <= bound * power);
     dlt_arena_free(a.arena);
     dlt_arena_free(b.arena);
@@ -349,16 +362,16 @@ int main(int argc, char **argv)
     } kind[] = {{"recorded is eager", recorded_is_eager},
                 {"series is eager", series_is_eager},
                 {"device is cpu", device_is_cpu}};
-    enum { KINDS = sizeof kind / sizeof kind[0], PER_NET = 2 * KINDS };
+    enum { KINDS = sizeof kind / sizeof kind[0], PER_NET = N_ARITHMETIC * KINDS };
     const char *backend = argc > 2 && strcmp(argv[1], "--backend") == 0 ? argv[2] : "cpu";
     struct CMUnitTest test[PER_NET * N_NET];
     Trial trial[PER_NET * N_NET];
     char name[PER_NET * N_NET][160];
     bool there = find_backend(backend) && mkdtemp(choices) != NULL;
     for (int i = 0; i < PER_NET * N_NET; i++) {
-        trial[i] = (Trial){&nets[i / PER_NET], i / KINDS % 2 == 1};
+        trial[i] = (Trial){&nets[i / PER_NET], &arithmetics[i / KINDS % N_ARITHMETIC]};
         snprintf(name[i], sizeof name[i], "%s: %s%s", trial[i].net->name, kind[i % KINDS].name,
-                 trial[i].tf32 ? ", tf32" : "");
+                 trial[i].arithmetic->name);
         test[i] = (struct CMUnitTest){name[i], kind[i % KINDS].run, NULL, NULL, &trial[i]};
         if (!there) test[i].test_func = skipped;
     }

@@ -262,7 +262,7 @@ static void failures_name_the_node(void **state)
     c->dev.fail_record_end = 0;
     c->dev.n_call = 0;
     assert_int_equal(dlt_exec_run(e, DLT_PHASE_BATCH, &c->err), DLT_OK);
-    c->z->layout = DLT_NHWC;
+    c->z->layout = DLT_NCHW8C;
     float z[8];
     assert_int_equal(dlt_exec_read(e, c->z, z, &c->err), DLT_E_BUG);
     dlt_arena_free(c->arena);
