@@ -1,7 +1,7 @@
 /* dltrain why, config: where the values of a run come from, and the resolved config, which loads again
  * as itself. A value's origin is the mark that the reader kept with it; what it replaced is looked up
  * in the files below: the config without the command line, then the files it extends. */
-#include "cmd/cmd.h"
+#include "cmd/leaves.h"
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -54,52 +54,6 @@ const DltCommand dlt_command_config = {
 
 /* ---- why ----------------------------------------------------------------------------------- */
 
-typedef struct Found {
-    const char *path;
-    const DltYaml *value;
-    DltMark at;
-} Found;
-
-/* Every value of a resolved config, with its path. */
-typedef struct Leaves {
-    DltArena *arena;
-    int n, cap;
-    Found *leaf;
-} Leaves;
-
-static bool is_leaf(const DltYaml *tree)
-{
-    if (tree->kind == DLT_YAML_SCALAR || tree->n == 0) return true;
-    return tree->kind == DLT_YAML_LIST && tree->item[0]->kind == DLT_YAML_SCALAR;
-}
-
-static void add_leaf(Leaves *l, Found found)
-{
-    if (l->n == l->cap) {
-        Found *old = l->leaf;
-        l->cap = l->cap > 0 ? 2 * l->cap : 64;
-        l->leaf = DLT_NEW_ARRAY(l->arena, l->cap, Found);
-        if (l->n > 0) memcpy(l->leaf, old, (size_t)l->n * sizeof *old);
-    }
-    l->leaf[l->n++] = found;
-}
-
-static void gather(Leaves *l, const DltYaml *tree, const char *path)
-{
-    for (int i = 0; i < tree->n; i++) {
-        bool is_map = tree->kind == DLT_YAML_MAP;
-        const DltYaml *item = tree->item[i];
-        const char *dot = path[0] != '\0' ? "." : "";
-        const char *full = is_map ? dlt_arena_printf(l->arena, "%s%s%s", path, dot, tree->key[i])
-                                  : dlt_arena_printf(l->arena, "%s%s%d", path, dot, i);
-        DltMark at = item->at.file != NULL || !is_map ? item->at : tree->key_at[i];
-        if (is_leaf(item))
-            add_leaf(l, (Found){full, item, at});
-        else
-            gather(l, item, full);
-    }
-}
-
 /* True when `path` is `word`, lies inside of it, or (suffix) does so from some component on. */
 static bool is_meant(const char *path, const char *word, bool suffix)
 {
@@ -111,7 +65,7 @@ static bool is_meant(const char *path, const char *word, bool suffix)
     return false;
 }
 
-static DltStatus nobody(const Leaves *l, const char *word, DltErr *err)
+static DltStatus nobody(const DltLeaves *l, const char *word, DltErr *err)
 {
     const char **known = DLT_NEW_ARRAY(l->arena, 2 * l->n + 1, const char *);
     int n = 0;
@@ -126,20 +80,13 @@ static DltStatus nobody(const Leaves *l, const char *word, DltErr *err)
                    word, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-static const char *value_text(DltArena *arena, const DltYaml *value)
-{
-    char *text = dlt_yaml_write(arena, value);
-    text[strcspn(text, "\n")] = '\0';
-    return text;
-}
-
 /* The value that a file gives this path: of the path itself, or the scalar that stands for a part of
  * it (`batch: 16` for train.batch.global). Items of lists have other places there. */
 static const DltYaml *written(DltArena *arena, DltYaml *tree, const char *path)
 {
     char *part = dlt_arena_str(arena, path);
     const DltYaml *found = dlt_yaml_find(tree, part);
-    if (found) return is_leaf(found) ? found : NULL;
+    if (found) return dlt_is_leaf(found) ? found : NULL;
     char *dot = strrchr(part, '.');
     if (!dot) return NULL;
     *dot = '\0';
@@ -148,7 +95,7 @@ static const DltYaml *written(DltArena *arena, DltYaml *tree, const char *path)
 }
 
 /* "instead of ..." for what the files below say. */
-static void print_replaced(const DltArgs *args, const Found *f, DltErr *quiet)
+static void print_replaced(const DltArgs *args, const DltLeaf *f, DltErr *quiet)
 {
     DltArena *arena = args->arena;
     const char *file = args->word[0];
@@ -167,7 +114,7 @@ static void print_replaced(const DltArgs *args, const Found *f, DltErr *quiet)
         bool same = own && own->at.line == f->at.line && own->at.col == f->at.col &&
                     strcmp(own->at.file, f->at.file) == 0;
         if (own && !same)
-            printf("  instead of %s at %s:%d:%d\n", value_text(arena, own), own->at.file,
+            printf("  instead of %s at %s:%d:%d\n", dlt_leaf_text(arena, own), own->at.file,
                    own->at.line, own->at.col);
         const DltYaml *base = dlt_yaml_get(raw, "extends");
         file = base && base->kind == DLT_YAML_SCALAR
@@ -176,10 +123,10 @@ static void print_replaced(const DltArgs *args, const Found *f, DltErr *quiet)
     }
 }
 
-static void print_why(const DltArgs *args, DltSpec *spec, const Found *f)
+static void print_why(const DltArgs *args, DltSpec *spec, const DltLeaf *f)
 {
     DltErr *quiet = DLT_NEW(args->arena, DltErr);
-    printf("%s = %s\n  %s\n", f->path, value_text(args->arena, f->value), origin(spec, f->at));
+    printf("%s = %s\n  %s\n", f->path, dlt_leaf_text(args->arena, f->value), origin(spec, f->at));
     bool in_file = f->at.line > 0 && f->at.text != NULL && f->at.file[0] != '<';
     if (in_file) printf("  %5d | %s\n", f->at.line, f->at.text);
     if (f->at.line > 0) print_replaced(args, f, quiet);
@@ -190,8 +137,7 @@ static DltStatus run_why(const DltArgs *args, DltErr *err)
     DltSpec *spec = NULL;
     DLT_TRY(
         dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
-    Leaves l = {.arena = args->arena};
-    gather(&l, spec->resolved, "");
+    DltLeaves l = dlt_leaves(args->arena, spec->resolved);
     int n = 0;
     for (int pass = 0; pass < 2 && n == 0; pass++)
         for (int i = 0; i < l.n; i++)
