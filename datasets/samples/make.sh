@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes iris.csv, wine.csv and digits-*.gz out of Debian's python3-sklearn, which ships the originals.
+# Makes iris*.csv, wine.csv and digits-*.gz out of Debian's python3-sklearn, which ships the originals.
 # usage: make.sh [FOLDER of sklearn/datasets/data]    (default: apt-get download into a temporary folder)
 # Needs sh, awk, gzip; apt-get and dpkg-deb for the default.
 set -eu
@@ -19,6 +19,8 @@ table() { # source, header
         { for (i = 1; i < NF; i++) printf "%s,", $i; print name[$NF + 0] }' "$1"
 }
 table "$data/iris.csv" sepal_length,sepal_width,petal_length,petal_width,species >"$out/iris.csv"
+awk 'NR == 1 || (NR - 1) % 5 != 0' "$out/iris.csv" >"$out/iris_train.csv"
+awk 'NR == 1 || (NR - 1) % 5 == 0' "$out/iris.csv" >"$out/iris_test.csv"
 table "$data/wine_data.csv" alcohol,malic_acid,ash,alcalinity_of_ash,magnesium,total_phenols,flavanoids,\
 nonflavanoid_phenols,proanthocyanins,color_intensity,hue,od280_od315,proline,cultivar >"$out/wine.csv"
 

@@ -83,8 +83,8 @@ done
 
 # C14: the same file whatever the current folder, a symbolic link or HOME
 mkdir -p "$work/a/cfg" "$work/a/d"
-cp datasets/samples/iris.csv "$work/a/d/"
-sed 's|../datasets/samples/iris.csv|../d/iris.csv|' configs/iris.yaml >"$work/a/cfg/x.yaml"
+cp datasets/samples/wine.csv "$work/a/d/"
+sed 's|../datasets/samples/wine.csv|../d/wine.csv|' configs/wine.yaml >"$work/a/cfg/x.yaml"
 ln -s "$work/a/cfg" "$work/link"
 "$dltrain" check "$work/a/cfg/x.yaml" >"$work/want" 2>&1
 verdict "paths: absolute" $?
@@ -97,7 +97,7 @@ for place in root a cfg link; do
     cmp -s "$work/tail" "$work/from_$place"
     verdict "paths: from $place" $?
 done
-sed -i 's|../d/iris.csv|../d/nobody.csv|' "$work/a/cfg/x.yaml"
+sed -i 's|../d/wine.csv|../d/nobody.csv|' "$work/a/cfg/x.yaml"
 (cd "$work/a" && "$dltrain" check cfg/x.yaml) >"$work/out" 2>&1
 grep -q "$work/a/cfg/../d/nobody.csv\|$work/a/d/nobody.csv" "$work/out"
 verdict "paths: the message shows the absolute path tried" $?
