@@ -60,6 +60,7 @@ const DltField dlt_options[] = {
     DLT_BOOL(DltArgs, json_schema, .help = "print a JSON Schema of configs, for editors"),
     DLT_BOOL(DltArgs, man, .help = "print the manual page"),
     DLT_BOOL(DltArgs, bash, .help = "print bash's completion"),
+    DLT_BOOL(DltArgs, header, .help = "read the header alone, not the tensors"),
     DLT_BOOL(DltArgs, help, .help = "this text"),
     DLT_FIELDS_END,
 };

@@ -16,7 +16,7 @@ typedef struct DltArgs {
     const char *out, *device, *init, *data, *dump, *tokenizer, *jsonl, *prompt, *walltime;
     int64_t threads, stop_at, train_bpe, shard, width, top_k, seed, max_tokens, steps;
     double temperature, top_p;
-    bool json, quiet, eager, check, verbose, help, hash, origin, no_cache;
+    bool json, quiet, eager, check, header, verbose, help, hash, origin, no_cache;
     bool json_schema, man, bash;
 } DltArgs;
 
