@@ -14,6 +14,9 @@ bool dlt_fast_f32(const DltNode *n, DltWhy *why_not);
 /* Channels that lie together in memory: 8 or 16 for the blocked layouts, 0 for the others. */
 int64_t dlt_fast_block(const DltTensor *t);
 
+/* Inside a task: the number of the thread that runs it, for scratch of its own. */
+int dlt_fast_worker(void);
+
 extern const DltKernel *const dlt_fast_matmul[];
 extern const DltKernel *const dlt_fast_conv_fwd[];
 extern const DltKernel *const dlt_fast_conv_bwd_data[];

@@ -1,7 +1,7 @@
 /* Winograd's convolution, forward and data gradient (a convolution of dy with the turned filters). The filters
- * are transformed first; then each thread takes a run of tiles, some at a time so that they stay in its cache:
- * inputs transformed, 36 products of [tiles, C] [C, 16] a panel of filters, outputs transformed back with bias
- * and relu. Every output has its own sum, so results do not depend on the threads. */
+ * are transformed first; then a task takes so many tiles that they stay in its core's cache: inputs transformed,
+ * 36 products of [tiles, C] [C, 16] a panel of filters, outputs transformed back with bias and relu. Every
+ * output has its own sum, so results do not depend on the threads. */
 #include "cpu/dnnl/winograd.h"
 
 enum { PANEL = DLT_TILE_COLS, TILES = 30, PAD = 16 /* floats between points: other cache sets */ };
@@ -57,7 +57,6 @@ typedef struct Run {
     DltWino k;
     const float *w;
     float *u, *scratch; /* u [K/16][36][C][16] */
-    int64_t slots;      /* runs of tiles, one a thread */
     bool back;          /* data gradient: w is [C, K, ..] and turned */
 } Run;
 
@@ -162,21 +161,14 @@ DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
     }
 }
 
-DLT_CLONES static void slot_task(void *ctx, int64_t begin, int64_t end)
+DLT_CLONES static void tiles_task(void *ctx, int64_t begin, int64_t end)
 {
     const Run *r = ctx;
-    int64_t all = r->k.n * r->k.rows * r->k.cols;
-    for (int64_t slot = begin; slot < end; slot++) {
-        float *v = r->scratch + slot * (int64_t)scratch_floats(&r->k);
-        int64_t to = (slot + 1) * all / r->slots;
-        for (int64_t t = slot * all / r->slots; t < to; t += TILES) {
-            int64_t stop = t + TILES < to ? t + TILES : to;
-            if (r->k.side == 4)
-                tiles(r, t, stop, v, 4);
-            else
-                tiles(r, t, stop, v, 2);
-        }
-    }
+    float *v = r->scratch + dlt_fast_worker() * (int64_t)scratch_floats(&r->k);
+    if (r->k.side == 4)
+        tiles(r, begin, end, v, 4);
+    else
+        tiles(r, begin, end, v, 2);
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -194,9 +186,8 @@ static void run(const DltCall *c, Run *r)
     r->w = c->in[1];
     r->u = c->work;
     r->scratch = r->u + DLT_WINO_POINTS * r->k.c * r->k.k;
-    r->slots = dlt_pool_threads(c->stream);
     dlt_pool_for(c->stream, r->k.c, 4, filters_task, r);
-    dlt_pool_for(c->stream, r->slots, 1, slot_task, r);
+    dlt_pool_for(c->stream, r->k.n * r->k.rows * r->k.cols, TILES, tiles_task, r);
 }
 
 static DltStatus fwd(const DltCall *c, DltErr *err)

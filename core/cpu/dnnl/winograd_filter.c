@@ -9,7 +9,7 @@ typedef struct Run {
     DltWino k; /* in: x; out: unused */
     const float *dy;
     float *dw, *sum, *scratch; /* sum [bands][36][C][K] */
-    int64_t bands, slots;      /* a thread takes a run of bands */
+    int64_t bands;
 } Run;
 
 static int64_t sum_floats(const DltWino *k)
@@ -102,12 +102,11 @@ DLT_INLINE void band(const Run *r, int64_t b, float *v)
     }
 }
 
-DLT_CLONES static void slot_task(void *ctx, int64_t begin, int64_t end)
+DLT_CLONES static void band_task(void *ctx, int64_t begin, int64_t end)
 {
     const Run *r = ctx;
-    for (int64_t slot = begin; slot < end; slot++)
-        for (int64_t b = slot * r->bands / r->slots; b < (slot + 1) * r->bands / r->slots; b++)
-            band(r, b, r->scratch + slot * scratch_floats(&r->k));
+    for (int64_t b = begin; b < end; b++)
+        band(r, b, r->scratch + dlt_fast_worker() * scratch_floats(&r->k));
 }
 
 /* dw[k..k+7][c] = G^T (sum of the bands) G */
@@ -162,8 +161,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     r.k.in = c->in[0];
     r.bands = n_bands(&r.k);
     r.scratch = r.sum + r.bands * sum_floats(&r.k);
-    r.slots = dlt_pool_threads(c->stream);
-    dlt_pool_for(c->stream, r.slots, 1, slot_task, &r);
+    dlt_pool_for(c->stream, r.bands, 1, band_task, &r);
     dlt_pool_for(c->stream, r.k.c, 4, finish_task, &r);
     return DLT_OK;
 }
