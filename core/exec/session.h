@@ -29,6 +29,11 @@ typedef struct DltProgram {
 /* Finds and opens the device of --device or the config. cache_folder may be NULL. */
 DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
                            const char *cache_folder, DltSession **s, DltErr *err) DLT_CHECKED;
+/* Settles `micro: auto` and `recompute: auto` by planning the training step: the largest micro batch
+ * that divides the batch, then the least recomputation, that fit three quarters of the device's
+ * memory. The spec gets the choice; where nothing fits, what needs least. Called by
+ * dlt_session_open. */
+DltStatus dlt_session_choose(DltSession *s, DltErr *err) DLT_CHECKED;
 /* Graph, passes and plan; nothing is allocated on the device. */
 DltStatus dlt_program_plan(DltSession *s, const DltModelOptions *o, DltProgram **p,
                            DltErr *err) DLT_CHECKED;

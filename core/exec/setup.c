@@ -52,7 +52,7 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
     }
     DLT_TRY(status);
     s->backend->info(s->dev, &s->info);
-    return DLT_OK;
+    return dlt_session_choose(s, err);
 }
 
 /* ---- plans -------------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ struct DltTensor {
     int64_t view_offset; /* in elements of dtype */
     const DltInit *init; /* PARAM and STATE */
     bool saved;     /* belongs into checkpoints under its name (slabs do not, their views do) */
+    bool residual;  /* a residual's input or sum: recompute: blocks keeps it */
     bool trainable; /* PARAM: has a gradient and an update */
     DltTensor *low; /* PARAM: a copy in the compute type that nodes read, or NULL. Updates keep it;
                        whoever writes the parameter from the host writes the copy too */

@@ -1,6 +1,6 @@
 /* Graph -> graph, one file each, in this order for training:
- * freeze, autodiff, filters, update, layout, legalize, fuse, order. Evaluation: filters, layout,
- * legalize, fuse, order. update stands before legalize, because low-precision copies of parameters lie in slabs like
+ * freeze, autodiff, recompute, filters, update, layout, legalize, fuse, order. Evaluation: filters,
+ * layout, legalize, fuse, order. update stands before legalize, because low-precision copies of parameters lie in slabs like
  * the parameters', kept by the update nodes; layout before legalize, so that casts are made in the
  * layout their readers want; fuse behind both, so that it sees what really runs. All are linear in
  * nodes and tensors. */
@@ -16,6 +16,17 @@
  * Several uses of a tensor are summed with `binary` adds, the last reader's gradient first. CONFIG
  * when the loss reaches no trainable parameter. */
 DltStatus dlt_pass_autodiff(DltBuild *b, DltTensor **grad[], DltErr *err) DLT_CHECKED;
+
+typedef enum DltRecompute {
+    DLT_RECOMPUTE_NONE,
+    DLT_RECOMPUTE_MLP,    /* elementwise nodes and row norms */
+    DLT_RECOMPUTE_BLOCKS, /* everything between residual sums (DltTensor.residual) */
+    DLT_RECOMPUTE_AUTO    /* the first of these whose plan fits the device; for specs only */
+} DltRecompute;
+/* Behind autodiff: the backward nodes [n_forward, n_node) read copies of forward results, made again
+ * in front of their first reader, so that the originals need not be kept. */
+DltStatus dlt_pass_recompute(DltGraph *g, int n_forward, DltRecompute mode,
+                             DltErr *err) DLT_CHECKED;
 
 typedef struct DltGroup {
     const char *const

@@ -355,5 +355,8 @@ DltTensor *dlt_walk_residual(DltWalk *w, DltList *l, const DltPick *pick, DltYam
             dlt_shape_text(&y->shape, b),
             r->project ? "" : "; project: {...} can make the input fit (conv or dense)");
     w->b->at = pick->at;
-    return dlt_add(w->b, y, x);
+    x->residual = true;
+    y = dlt_add(w->b, y, x);
+    y->residual = true;
+    return y;
 }

@@ -193,7 +193,9 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
     if (o->training) {
         DltTensor **grad = NULL;
         DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));
+        int n_forward = m->graph->n_node;
         DLT_TRY(dlt_pass_autodiff(m->build, &grad, err));
+        DLT_TRY(dlt_pass_recompute(m->graph, n_forward, spec->train.recompute, err));
         DLT_TRY(dlt_pass_filters(m->graph, info, grad, err));
         DLT_TRY(dlt_pass_update(m->build, &spec->train.update, grad, err));
     } else {

@@ -147,7 +147,8 @@ static DltYaml *train(Out *o)
     const DltTrainSpec *t = &o->spec->train;
     DltYaml *map = opts(o, &s->train, sizeof(DltTrainOpts), NULL);
     DltYaml *batch = opts(o, &s->batch, sizeof(DltBatchOpts), NULL);
-    put(o, batch, "micro", word(o, dlt_arena_printf(o->arena, "%" PRId64, t->micro)));
+    put(o, batch, "micro",
+        word(o, t->micro_auto ? "auto" : dlt_arena_printf(o->arena, "%" PRId64, t->micro)));
     put(o, map, "batch", batch);
     put(o, map, "optimizer", optimizer(o));
     put(o, map, "clip", opts(o, &s->clip, sizeof(DltClipOpts), NULL));

@@ -42,9 +42,11 @@ typedef struct DltPieceSpec {
 } DltPieceSpec;
 
 typedef struct DltTrainSpec {
-    DltSpan length;       /* for: */
-    int64_t batch, micro; /* samples an update and a micro batch; n_micro = batch / micro */
-    int precision;        /* DLT_PRECISION_* */
+    DltSpan length;         /* for: */
+    int64_t batch, micro;   /* samples an update and a micro batch; n_micro = batch / micro */
+    bool micro_auto;        /* micro is chosen by dlt_session_open; until then it is batch */
+    DltRecompute recompute; /* AUTO until dlt_session_open has chosen */
+    int precision;          /* DLT_PRECISION_* */
     const DltOptimDef *optim;
     DltOpts optim_opts;
     DltUpdateConfig update;

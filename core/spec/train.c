@@ -5,8 +5,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { RECOMPUTE_NONE };
-
 static const DltEnum precision_choices[] = {
     {"f32", DLT_PRECISION_F32},
     {"tf32", DLT_PRECISION_TF32},
@@ -14,7 +12,10 @@ static const DltEnum precision_choices[] = {
     {NULL, 0},
 };
 static const DltEnum recompute_choices[] = {
-    {"none", RECOMPUTE_NONE},
+    {"none", DLT_RECOMPUTE_NONE},
+    {"mlp", DLT_RECOMPUTE_MLP},
+    {"blocks", DLT_RECOMPUTE_BLOCKS},
+    {"auto", DLT_RECOMPUTE_AUTO},
     {NULL, 0},
 };
 static const DltEnum guard_choices[] = {
@@ -63,8 +64,10 @@ const DltField dlt_train_fields[] = {
              .help = "same bits on every run on one type of device",
              .example = "deterministic: false"),
     DLT_ENUM(DltTrainOpts, recompute, .def = "none", .choices = recompute_choices,
-             .help = "activations computed again in the backward pass",
-             .example = "recompute: none"),
+             .help = "forward results that are computed again in the backward pass: mlp: those of "
+                     "activations, dropouts and row norms; blocks: everything between two residual "
+                     "sums; auto: the least of these with which the run fits the device",
+             .example = "recompute: blocks"),
     DLT_FIELDS_END,
 };
 
@@ -73,7 +76,8 @@ const DltField dlt_batch_fields[] = {
             .unit = "samples", .help = "samples an optimizer update", .example = "batch: 128"),
     DLT_INT(DltBatchOpts, micro, .lo = 1, .hi = 1 << 30, .unit = "samples",
             .help = "samples at a time; gradients are summed over global / micro of them. Default: "
-                    "global",
+                    "global; auto: the most that divide global and fit three quarters of the "
+                    "device's memory",
             .example = "micro: 32"),
     DLT_FIELDS_END,
 };
@@ -113,6 +117,21 @@ const DltField dlt_guard_fields[] = {
     DLT_FIELDS_END,
 };
 
+/* The map without `micro: auto`: the session finds the number. */
+static DltYaml *take_auto(DltReader *r, const DltYaml *batch)
+{
+    const DltYaml *micro = batch->kind == DLT_YAML_MAP ? dlt_yaml_get(batch, "micro") : NULL;
+    DltTrainSpec *t = &r->spec->train;
+    t->micro_auto = micro && micro->kind == DLT_YAML_SCALAR && strcmp(micro->text, "auto") == 0;
+    if (!t->micro_auto) return dlt_yaml_copy(r->arena, batch);
+    DltYaml *rest = dlt_yaml_map(r->arena, batch->at);
+    for (int i = 0; i < batch->n; i++)
+        if (batch->item[i] != micro)
+            dlt_yaml_put(r->arena, rest, batch->key[i], batch->key_at[i],
+                         dlt_yaml_copy(r->arena, batch->item[i]));
+    return rest;
+}
+
 /* "524288 tokens" -> the number of windows that they fill, as text; other values stay. */
 static DltStatus windows_of(DltReader *r, const char *path, DltYaml **value)
 {
@@ -137,7 +156,7 @@ static DltStatus read_batch(DltReader *r, const DltYaml *written)
 {
     DltTrainSpec *t = &r->spec->train;
     DltOpts *o = &r->spec->sections->batch;
-    DltYaml *tree = dlt_yaml_copy(r->arena, written);
+    DltYaml *tree = take_auto(r, written);
     DLT_TRY(windows_of(r, "train.batch", &tree));
     for (int i = 0; tree->kind == DLT_YAML_MAP && i < tree->n; i++)
         DLT_TRY(windows_of(r, "train.batch", &tree->item[i]));
@@ -218,6 +237,7 @@ DltStatus dlt_read_train(DltReader *r, const DltYaml *tree)
     t->length = o->length;
     t->precision = o->precision;
     t->deterministic = o->deterministic;
+    t->recompute = (DltRecompute)o->recompute;
     t->update.ema = o->ema;
     t->ema_on = o->ema > 0.0;
     if (o->batch) status = dlt_first(status, read_batch(r, o->batch));
