@@ -235,6 +235,7 @@ cudaError_t emulated_fault()
     if (error >= 700 || (error >= 210 && error < 230)) dead = error;
     return (cudaError_t)error;
 }
+constexpr cudaError_t BAD_HANDLE = (cudaError_t)400; /* what CUDA says to handles that are none */
 #define MAY_FAIL                                                                                   \
     if (cudaError_t fault_ = emulated_fault()) return fault_
 
@@ -353,6 +354,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t)
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     MAY_FAIL;
+    if (!e) return BAD_HANDLE;
     if (!e->capture) return cudaSuccess;
     if (!s->capture) {
         s->capture = e->capture;
@@ -376,12 +378,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     MAY_FAIL;
+    if (!e) return BAD_HANDLE;
     delete e;
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     MAY_FAIL;
+    if (!e) return BAD_HANDLE;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->us = 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
@@ -397,6 +401,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     MAY_FAIL;
+    if (!from || !to) return BAD_HANDLE;
     *ms = (float)(to->us - from->us) * 1e-3f;
     return cudaSuccess;
 }
@@ -437,6 +442,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
     MAY_FAIL;
+    if (!exec) return BAD_HANDLE;
     replay(*exec);
     return cudaSuccess;
 }

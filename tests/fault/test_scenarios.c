@@ -148,7 +148,6 @@ static void become(const Scenario *s, const char *fault)
         words[n++] = "--device";
         words[n++] = gpu ? "cuda" : "cpu";
     }
-    if (strcmp(s->name, "check") == 0) n -= 2;
     if (s->trains && s->continues == false) words[n++] = "--quiet";
     int out = open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0644);
     int error = open("err.txt", O_WRONLY | O_CREAT | O_TRUNC, 0644);
