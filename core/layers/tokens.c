@@ -86,6 +86,9 @@ static const DltField class_fields[] = {
 static DltStatus check_class(const DltOpts *o, DltErr *err)
 {
     DltWeightInit w = DLT_WEIGHT_INIT(ClassToken, (const ClassToken *)o->v);
+    if (dlt_opts_given(o, w.fan_at)) /* the two fans of [1, 1, C] are the same */
+        return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, w.fan_at),
+                          "%s.fan has no effect: one token has one fan", o->name);
     return dlt_weight_init_check(o, &w, err);
 }
 

@@ -28,6 +28,10 @@ context() { # NAME
     case $1 in
     layer:*) config "$images" "[{${1#layer:}: {@}}, flatten, {dense: 3}]" cross_entropy "$opt" "" ;;
     row_layer:*) config "$rows" "[{dense: 8}, {${1#row_layer:}: {@}}, {dense: 3}]" cross_entropy "$opt" "" ;;
+    tokens:*) config "{train: {text: {text: text.txt, window: 8, tokenizer: bytes}}}" "[{embedding: 8}, {${1#tokens:}: {@}}, {dense: 256}]" cross_entropy "$opt" "" ;;
+    patches) config "$images" "[{patch_embed: {@}}, {token_pool: mean}, {dense: 3}]" cross_entropy "$opt" "" ;;
+    class_token) config "$images" "[{patch_embed: {patch: 7, dim: 8}}, {class_token: {@}}, {token_pool: first}, {dense: 3}]" cross_entropy "$opt" "" ;;
+    token_pool) config "$images" "[{patch_embed: {patch: 1, dim: 8}}, {token_pool: {@}}, {dense: 3}]" cross_entropy "$opt" "" ;;
     loss:*) config "$rows" "[{dense: 3}]" "{${1#loss:}: {@}}" "$opt" "" ;;
     values:*) config "{train: {synthetic: {shape: [6], classes: 0, samples: 24}}}" "[{dense: 1}]" "{${1#values:}: {@}}" "$opt" "" ;;
     optim:*) config "$rows" "[{dense: 5}, tanh, {dense: 3}]" cross_entropy "optimizer: {${1#optim:}: {@}}" "" ;;
@@ -139,10 +143,13 @@ row "model.residual.project" residual "body: [{conv: {filters: 3, kernel: 1}}], 
 d="units: 4" c="filters: 4, kernel: 3"
 row model.dense.units row_layer:dense "units: 4" "units: 5"
 row model.dense.bias row_layer:dense "$d" "$d, bias: false"
-row model.dense.init row_layer:dense "$d" "$d, init: zeros"
-row model.dense.fan row_layer:dense "units: 5, init: kaiming_normal" "units: 5, init: kaiming_normal, fan: out"
-row model.dense.std row_layer:dense "$d, init: normal, std: 0.1" "$d, init: normal, std: 0.2"
-row model.dense.gain row_layer:dense "$d, init: xavier_normal, gain: 1" "$d, init: xavier_normal, gain: 2"
+inits() { # LAYER CONTEXT SETTINGS: the keys that every trained table shares
+    row "model.$1.init" "$2" "$3, init: ones" "$3, init: zeros"
+    row "model.$1.fan" "$2" "$3, init: kaiming_normal" "${4:-}$3, init: kaiming_normal, fan: out"
+    row "model.$1.std" "$2" "$3, init: normal, std: 0.1" "$3, init: normal, std: 0.2"
+    row "model.$1.gain" "$2" "$3, init: xavier_normal, gain: 1" "$3, init: xavier_normal, gain: 2"
+}
+inits dense row_layer:dense "units: 5"
 row model.dense.bias_init row_layer:dense "$d" "$d, bias_init: ones"
 row model.conv.filters layer:conv "filters: 4, kernel: 3" "filters: 5, kernel: 3"
 row model.conv.kernel layer:conv "$c" "filters: 4, kernel: 1"
@@ -151,10 +158,7 @@ row model.conv.pad layer:conv "$c" "$c, pad: same"
 row model.conv.dilation layer:conv "$c" "$c, dilation: 2"
 row model.conv.groups layer:conv "$c" "$c, groups: 2"
 row model.conv.bias layer:conv "$c" "$c, bias: false"
-row model.conv.init layer:conv "$c" "$c, init: ones"
-row model.conv.fan layer:conv "$c, init: kaiming_uniform" "$c, init: kaiming_uniform, fan: out"
-row model.conv.std layer:conv "$c, init: trunc_normal, std: 0.1" "$c, init: trunc_normal, std: 0.2"
-row model.conv.gain layer:conv "$c, init: lecun_normal, gain: 1" "$c, init: lecun_normal, gain: 2"
+inits conv layer:conv "$c"
 row model.conv.bias_init layer:conv "$c" "$c, bias_init: zeros"
 for pool in max_pool avg_pool; do
     row model.$pool.kernel layer:$pool "kernel: 2" "kernel: 3"
@@ -180,10 +184,39 @@ e="dim: 4"
 row model.dense.tie tied "units: 256, bias: false" "units: 256, bias: false, tie: wte.weight"
 row model.embedding.dim embedding "dim: 4" "dim: 5"
 row model.embedding.vocab embedding "$e" "$e, vocab: 300"
-row model.embedding.init embedding "$e" "$e, init: zeros"
-row model.embedding.fan embedding "$e, init: kaiming_normal" "$e, init: kaiming_normal, fan: out"
-row model.embedding.std embedding "$e" "$e, std: 0.1"
-row model.embedding.gain embedding "$e, init: xavier_normal, gain: 1" "$e, init: xavier_normal, gain: 2"
+inits embedding embedding "$e"
+a="heads: 2"
+inits attention tokens:attention "$a"
+row model.attention.heads tokens:attention "heads: 2" "heads: 4"
+row model.attention.kv_heads tokens:attention "$a" "$a, kv_heads: 1"
+row model.attention.head_dim tokens:attention "$a" "$a, head_dim: 8"
+row model.attention.causal tokens:attention "$a" "$a, causal: true"
+row model.attention.window tokens:attention "$a" "$a, window: 2"
+row model.attention.dropout tokens:attention "$a" "$a, dropout: 0.5"
+row model.attention.bias tokens:attention "$a" "$a, bias: false"
+row model.attention.bias_init tokens:attention "$a" "$a, bias_init: ones"
+row model.attention.qk_norm tokens:attention "$a" "$a, qk_norm: true"
+row model.attention.rope tokens:attention "$a" "$a, rope: true"
+row model.attention.rope_base tokens:attention "$a, head_dim: 8, rope: true, std: 1" "$a, head_dim: 8, rope: true, std: 1, rope_base: 2"
+row model.attention.out_init tokens:attention "$a" "$a, out_init: zeros"
+for g in geglu swiglu; do
+    inits $g tokens:$g "hidden: 6"
+    row model.$g.hidden tokens:$g "hidden: 6" "hidden: 7"
+    row model.$g.bias tokens:$g "hidden: 6" "hidden: 6, bias: true"
+    row model.$g.bias_init tokens:$g "hidden: 6, bias: true" "hidden: 6, bias: true, bias_init: ones"
+    row model.$g.out_init tokens:$g "hidden: 6" "hidden: 6, out_init: zeros"
+done
+inits position tokens:position "kind: learned, max: 20"
+row model.position.kind tokens:position "kind: learned" "kind: sinusoidal"
+row model.position.max tokens:position "kind: learned" "kind: learned, max: 20"
+pe="patch: 7, dim: 8"
+inits patch_embed patches "$pe"
+row model.patch_embed.patch patches "$pe" "patch: 1, dim: 8"
+row model.patch_embed.dim patches "$pe" "patch: 7, dim: 9"
+row model.patch_embed.bias patches "$pe" "$pe, bias: false"
+row model.patch_embed.bias_init patches "$pe" "$pe, bias_init: ones"
+inits class_token class_token "x-none: 1" "!" # fan is refused: one token has one fan
+row model.token_pool.kind token_pool "kind: mean" "kind: first"
 
 # losses, optimizers, schedules
 row loss.cross_entropy.label_smoothing loss:cross_entropy "" "label_smoothing: 0.2"
@@ -327,13 +360,12 @@ two="text: 'text*.txt', window: 8, tokenizer: {gpt2: {vocab: encoder.json, merge
 row data.train.text.documents ids:text "$two" "$two, documents: split"
 row data.tokenizer.gpt2.merges ids:text "$two" "${two/vocab.bpe/few.bpe}"
 row data.tokenizer.gpt2.vocab ids:text "$two" "${two/encoder.json/swapped.json}"
-if ! "$dltrain" --help | grep -q '^  dltrain tokenize'; then
-    echo "skip data.tokenizer.bpe.file (this program has no tokenize)"
-    proven+="data.tokenizer.bpe.file "
-else
-    "$dltrain" tokenize --train-bpe text.txt --vocab 270 --out a.json >/dev/null 2>&1 && "$dltrain" tokenize --train-bpe text.txt --vocab 280 --out b.json >/dev/null 2>&1
-    row data.tokenizer.bpe.file ids:text "text: text.txt, window: 8, tokenizer: {bpe: a.json}" "text: text.txt, window: 8, tokenizer: {bpe: b.json}"
-fi
+"$dltrain" tokenize text.txt --train-bpe 270 --out a.json --quiet >/dev/null 2>&1
+"$dltrain" tokenize text.txt --train-bpe 280 --out b.json --quiet >/dev/null 2>&1
+row data.tokenizer.bpe.file ids:text "text: text.txt, window: 8, tokenizer: {bpe: a.json}" "text: text.txt, window: 8, tokenizer: {bpe: b.json}"
+{ cat text.txt && echo 0123456789; } >both.txt
+"$dltrain" tokenize both.txt --tokenizer chars --out both --quiet >/dev/null 2>&1
+row data.tokenizer.chars.file ids:text "text: text.txt, window: 8, tokenizer: chars" "text: text.txt, window: 8, tokenizer: {chars: $(ls both*json)}"
 ids16() { for _ in 1 2 3 4 5 6 7 8; do printf "$1"; done; }
 ids16 '\1\0\2\0\3\0\4\0\5\0\0\0\6\0\7\0\1\0\2\0' >a.bin
 ids16 '\2\0\1\0\3\0\4\0\5\0\0\0\6\0\7\0\1\0\3\0' >b.bin
@@ -367,6 +399,14 @@ count_threads() { # N
 few=$(count_threads 1) many=$(count_threads 5)
 if [ "$many" -eq $((few + 4)) ]; then echo "ok data.threads has an effect"; else echo "not ok data.threads: 1 gives $few threads, 5 give $many"; fi
 proven+="data.threads "
+
+# resume: auto is about a run that lies in --out already
+config "$rows" "[{dense: 3}]" cross_entropy "$opt" "resume: auto" >again.yaml
+"$dltrain" train again.yaml --stop-at 2 --quiet --out again >/dev/null 2>&1
+"$dltrain" train again.yaml resume=never --quiet --out again >/dev/null 2>&1
+[ $? -eq 6 ] && "$dltrain" train again.yaml --quiet --out again 2>&1 | grep -q '^step *4$\|train.loss' && [ "$(tail -1 again/metrics.csv | cut -d, -f1)" = 4 ]
+if [ $? -eq 0 ]; then echo "ok config.resume has an effect"; else echo "not ok config.resume"; fi
+proven+="config.resume "
 
 # ---- is every key proven? ------------------------------------------------------------------------
 # These differ on a GPU alone, or have one value only.
