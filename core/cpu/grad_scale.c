@@ -45,50 +45,73 @@ static DltStatus accumulate(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
+typedef struct Squares {
+    const DltReal *x;
+    double *partial;
+} Squares;
+
 static void squares_task(void *ctx, int64_t begin, int64_t end)
 {
-    const DltCall *call = ctx;
-    const DltReal *g = call->in[0];
-    double *partial = call->work;
-    partial[begin / GRAIN] = dlt_dot(g + begin, g + begin, end - begin);
+    const Squares *s = ctx;
+    s->partial[begin / GRAIN] = dlt_dot(s->x + begin, s->x + begin, end - begin);
 }
 
-/* sumsq f64[1] = sum g^2, in a fixed order.  g f32 of any shape.  update_ops.h */
+/* Sum of the squares of a node's operand i, in a fixed order. */
+static double squares_of(const DltCall *call, int i)
+{
+    Squares s = {call->in[i], call->work};
+    int64_t n = dlt_count(call->node->in[i]);
+    double sum = 0;
+    dlt_pool_for(call->stream, n, GRAIN, squares_task, &s);
+    for (int64_t k = 0; k < dlt_chunks(n, GRAIN); k++)
+        sum += s.partial[k];
+    return sum;
+}
+
+/* sumsq f64[1] = sum x^2, in a fixed order.  x f32 of any shape.  update_ops.h */
 static DltStatus sum_squares(const DltCall *call, DltErr *err)
 {
     (void)err;
-    int64_t n = dlt_count(call->node->in[0]);
-    const double *partial = call->work;
-    double *sum = call->out[0];
-    dlt_pool_for(call->stream, n, GRAIN, squares_task, (void *)call);
-    *sum = 0;
-    for (int64_t i = 0; i < dlt_chunks(n, GRAIN); i++)
-        *sum += partial[i];
+    *(double *)call->out[0] = squares_of(call, 0);
     return DLT_OK;
+}
+
+static void squares_work(const DltTensor *x, DltPrep *p)
+{
+    if (x) p->work_bytes = (size_t)dlt_chunks(dlt_count(x), GRAIN) * sizeof(double);
 }
 
 static DltStatus squares_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)dev;
     (void)err;
-    p->work_bytes = (size_t)dlt_chunks(dlt_count(n->in[0]), GRAIN) * sizeof(double);
+    squares_work(n->in[0], p);
+    return DLT_OK;
+}
+
+static DltStatus scale_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    squares_work(n->in[1], p);
     return DLT_OK;
 }
 
 /* coef[SCALE] = sample_weight / (loss[1] loss_scale), 0 without weight, clipped to a global norm;
  * coef[NORM] = norm of the mean gradient before clipping; coef[LOSS] = the mean loss; coef[SKIP] = 1
- * when loss or norm is not finite, 2 when the loss is above step.loss_limit.  loss f64[2], sumsq
- * and states f64[1] or missing, step u8, coef f32[4].  update_ops.h */
+ * when loss or norm is not finite, 2 when the loss is above step.loss_limit.  loss f64[2], g f32 or
+ * missing, states f64[1] or missing, step u8, coef f32[4].  update_ops.h */
 static DltStatus grad_scale(const DltCall *call, DltErr *err)
 {
     (void)err;
     const DltGradScale *attr = call->node->attr;
-    const double *loss = call->in[0], *sumsq = call->in[1], *states = call->in[3];
+    const double *loss = call->in[0], *states = call->in[3];
+    double sumsq = call->in[1] != NULL ? squares_of(call, 1) : 0;
     const DltStepState *step = call->in[2];
     DltReal *coef = call->out[0];
     double scale = loss[1] != 0 ? step->sample_weight / (loss[1] * (double)step->loss_scale) : 0;
-    double norm = sumsq != NULL ? sqrt(*sumsq) * scale : 0;
-    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && (sumsq == NULL || isfinite(*sumsq)) &&
+    double norm = sqrt(sumsq) * scale;
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(sumsq) &&
                   (states == NULL || isfinite(*states));
     double clip = (double)attr->clip;
     if (clip > 0 && norm > clip) scale *= clip / norm;
@@ -109,5 +132,6 @@ static const DltKernel plain_squares = {
     .name = "sum_squares.cpu.plain", .prepare = squares_prepare, .launch = sum_squares};
 const DltKernel *const dlt_cpu_sum_squares[] = {&plain_squares, NULL};
 
-static const DltKernel plain_scale = {.name = "grad_scale.cpu.plain", .launch = grad_scale};
+static const DltKernel plain_scale = {
+    .name = "grad_scale.cpu.plain", .prepare = scale_prepare, .launch = grad_scale};
 const DltKernel *const dlt_cpu_grad_scale[] = {&plain_scale, NULL};

@@ -1,12 +1,12 @@
 /* Updates work on whole slabs: all parameters of one group lie in one flat tensor, so one node (one
  * kernel) updates them all. coef f32[DLT_COEF] comes from grad_scale:
  *   accumulate: sum [n] (mutated), g [n] (f32, or f64 for losses), step: sum = (step.micro == 0) ? g : sum + g
- *   sum_squares: g [n] -> f64[1], summed in a fixed order
- *   grad_scale: loss f64[2] or its accumulated form, sumsq f64[1] or NULL, step, states f64[1] or NULL
- *     (the sum of squares of running statistics) -> coef:
+ *   sum_squares: x [n] -> f64[1], summed in a fixed order
+ *   grad_scale: loss f64[2] or its accumulated form, g [n] (every gradient) or NULL, step, states f64[1] or
+ *     NULL (the sum of squares of running statistics) -> coef, the norm summed in a fixed order:
  *     coef[SCALE] = sample_weight / (loss[1] * loss_scale) (0 when loss[1] is 0), times
  *     min(1, clip / norm) when clip > 0;  coef[NORM] = norm of the true mean gradient before clipping (0
- *     without sumsq); coef[LOSS] = loss[0] / loss[1] (0 without weight); coef[SKIP] = 1 when loss, norm
+ *     without g); coef[LOSS] = loss[0] / loss[1] (0 without weight); coef[SKIP] = 1 when loss, norm
  *     or states is not finite, else 2 when step.loss_limit > 0 and coef[LOSS] is above it, else 0
  *   X_update: w (mutated), g, coef, step, states (mutated); nothing happens when coef[SKIP] != 0.
  *     g' = g * coef[SCALE]; lr = step.lr * lr_factor

@@ -262,11 +262,10 @@ DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **gra
     if (c->n_micro > 1) add_accumulation(&l);
     b->phase = DLT_PHASE_UPDATE;
     DltTensor *grads = l.grad_sum ? l.grad_sum : l.grad_slab;
-    DltTensor *sumsq = dlt_build_op(b, DLT_OP_sum_squares, NULL, &grads, 1);
     DltTensor *states = running ? dlt_build_op(b, DLT_OP_sum_squares, NULL, &running, 1) : NULL;
     DltGradScale clip = {(float)c->clip};
     DltTensor *coef = dlt_build_op(b, DLT_OP_grad_scale, &clip,
-                                   (DltTensor *const[]){l.loss, sumsq, b->step, states}, 4);
+                                   (DltTensor *const[]){l.loss, grads, b->step, states}, 4);
     if (coef->id >= 0) dlt_graph_rename(b->graph, coef, "update.coef");
     for (int k = 0; k <= l.n_group && b->status == DLT_OK; k++)
         if (l.group_size[k] > 0) add_group(&l, k, coef);

@@ -174,21 +174,65 @@ __device__ __forceinline__ void begin()
 #endif
 }
 
-/* Enqueues kernel<<<grid, block, shared>>>(args...) on the call's lane. */
-template <typename... P, typename... A>
-static DltStatus enqueue(const DltCall *c, DltErr *err, void (*kernel)(P...), dim3 grid, dim3 block,
-                         size_t shared, A... args)
+/* Clusters: neighbours in z that run at the same time and see each other's shared memory (Hopper).
+ * Elsewhere every block is a cluster of its own. */
+static inline bool has_clusters(const DltCall *c)
 {
-    cudaLaunchAttribute overlap;
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+#ifdef DLT_EMULATED
+    (void)c;
+    return false;
+#else
+    return c->stream->dev->capability >= 90;
+#endif
+}
+/* Barrier of all threads of the cluster; shared memory written before is seen behind it. */
+__device__ __forceinline__ void cluster_sync()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+#endif
+}
+/* *p as block `rank` of the cluster has it; p points into shared memory. */
+__device__ __forceinline__ float cluster_read(const float *p, int rank)
+{
+#if __CUDA_ARCH__ >= 900
+    unsigned own = (unsigned)__cvta_generic_to_shared(p), there;
+    float v;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(there) : "memory");
+    return v;
+#else
+    (void)rank;
+    return *p;
+#endif
+}
+
+/* Enqueues kernel<<<grid, block, shared>>>(args...) on the call's lane, in clusters of `cluster` blocks
+ * along z (1: none). */
+template <typename... P, typename... A>
+static DltStatus enqueue_clusters(const DltCall *c, DltErr *err, void (*kernel)(P...), dim3 grid,
+                                  dim3 block, size_t shared, unsigned cluster, A... args)
+{
+    cudaLaunchAttribute attr[2];
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = c->stream->handle;
-    config.attrs = &overlap;
-    config.numAttrs = c->stream->dev->overlap && !c->stream->joined ? 1 : 0;
+    config.attrs = attr;
+    if (c->stream->dev->overlap && !c->stream->joined) {
+        attr[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+#ifndef DLT_EMULATED
+    if (cluster > 1) {
+        attr[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attr[config.numAttrs].val.clusterDim.x = attr[config.numAttrs].val.clusterDim.y = 1;
+        attr[config.numAttrs++].val.clusterDim.z = cluster;
+    }
+#endif
     c->stream->joined = false;
     cudaError_t e = cudaSuccess;
     if (shared > 48 * 1024)
@@ -196,6 +240,12 @@ static DltStatus enqueue(const DltCall *c, DltErr *err, void (*kernel)(P...), di
                                  (int)shared);
     if (e == cudaSuccess) e = cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
     return dlt_cuda_launched(c, e, err);
+}
+template <typename... P, typename... A>
+static DltStatus enqueue(const DltCall *c, DltErr *err, void (*kernel)(P...), dim3 grid, dim3 block,
+                         size_t shared, A... args)
+{
+    return enqueue_clusters(c, err, kernel, grid, block, shared, 1, args...);
 }
 
 static inline int64_t ceil_div(int64_t a, int64_t b)

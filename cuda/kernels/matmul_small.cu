@@ -1,9 +1,11 @@
 /* Matrix products of small networks on the tensor cores, with the whole epilogue inside. A library's
  * kernels are made for large products: on a batch of 128 rows they start few blocks and leave bias,
- * activation and its gradient to further launches. Here a block makes a 32 x 32 tile with eight
- * warps: four places, and the chunks of K shared out between two groups, so that even a product of
- * 128 x 256 fills many multiprocessors. Operands stream through four stages of shared memory by
- * asynchronous copies. Products in bf16, f16 or tf32, sums in f32 in a fixed order. */
+ * activation and its gradient to further launches. Such products last as long as one block needs for
+ * its share of K, so K is shared out three times: a block makes a 32 x 32 tile with 16 warps, four
+ * places with the chunks of K dealt to four groups; and where multiprocessors are left over, a
+ * cluster of up to eight blocks makes the tile and adds its sums through distributed shared memory.
+ * Operands stream through four stages of shared memory by asynchronous copies. Products in bf16, f16
+ * or tf32, sums in f32 in a fixed order. */
 #include "cuda/kernels/act.cuh"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/shape.cuh"
@@ -14,7 +16,8 @@ namespace
 
 using namespace nvcuda;
 
-enum { TILE = 32, THREADS = 256, GROUPS = 2, STAGES = 4, ROW_BYTES = 128 };
+enum { TILE = 32, PLACES = 4, GROUPS = 4, THREADS = PLACES * GROUPS * WARP };
+enum { STAGES = 4, ROW_BYTES = 256, SUM_LD = TILE + 4, MAX_SLICES = 8 };
 
 /* What differs between the element types: depth of one tensor core product, and its operand type. */
 template <typename T> struct Unit {
@@ -86,6 +89,7 @@ __device__ __forceinline__ void bring(T *tile, const Panel<T> &m, int64_t row, i
 
 struct Task {
     int64_t m, n, k;
+    int slices; /* blocks of a cluster, each with its part of K */
     In bias, saved;
     Out c, pre;
     DltEpilogue ep;
@@ -100,8 +104,54 @@ template <typename T, bool K_ALONG> struct Shape {
     static constexpr int elements = rows * ld;
 };
 
+/* The stages of a block, and later its sums. */
+template <typename T, bool TA, bool TB> struct Ring {
+    using SA = Shape<T, !TA>;
+    using SB = Shape<T, TB>;
+    static constexpr int stage = SA::elements + SB::elements;
+    static constexpr size_t bytes = (size_t)STAGES * stage * sizeof(T);
+    static_assert(bytes >= (size_t)GROUPS * TILE * SUM_LD * sizeof(float), "sums fit in the ring");
+};
+
+/* Element (m, n) of the tile's product through the epilogue into memory. */
+__device__ __forceinline__ void put(const Task &t, int64_t m, int64_t n, float v)
+{
+    int64_t at = m * t.n + n;
+    if (t.bias.p) v += t.bias[n];
+    if (t.pre.p) t.pre.set(at, v);
+    v = act_any(t.ep.act, v);
+    if (t.saved.p) v *= act_grad_any(t.ep.act_grad, t.saved[at]);
+    t.c.set(at, v);
+}
+
+/* The groups' sums, and those of the cluster's blocks, added in order; rows are shared out between
+ * the blocks. */
+__device__ __forceinline__ void finish(const Task &t, float *sums, int64_t m0, int64_t n0)
+{
+    int slice = blockIdx.z, rows = TILE / t.slices;
+    for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+        int at = i / TILE * SUM_LD + i % TILE;
+        float v = sums[at];
+        for (int g = 1; g < GROUPS; g++)
+            v += sums[g * TILE * SUM_LD + at];
+        sums[at] = v; /* this thread alone reads and writes the element */
+    }
+    if (t.slices > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    for (int i = threadIdx.x; i < rows * TILE; i += THREADS) {
+        int r = slice * rows + i / TILE, c = i % TILE;
+        float v = cluster_read(sums + r * SUM_LD + c, 0);
+        for (int other = 1; other < t.slices; other++)
+            v += cluster_read(sums + r * SUM_LD + c, other);
+        if (m0 + r < t.m && n0 + c < t.n) put(t, m0 + r, n0 + c, v);
+    }
+    if (t.slices > 1) cluster_sync(); /* the others have read this block's sums */
+}
+
 /* c = epilogue(op(a) op(b)), one product.  a [M,K] (TA: [K,M]), b [K,N] (TB: [N,K]) T.  Grid: tiles
- * of N x tiles of M. */
+ * of N x tiles of M x slices of K, the slices of a tile in one cluster. */
 template <typename T, bool TA, bool TB>
 __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task t)
 {
@@ -111,19 +161,19 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
     using U = Unit<T>;
     using LayoutA = std::conditional_t<TA, wmma::col_major, wmma::row_major>;
     using LayoutB = std::conditional_t<TB, wmma::col_major, wmma::row_major>;
-    constexpr int STAGE = SA::elements + SB::elements, SUM_LD = TILE + 4;
-    constexpr int DEPTH = SA::depth, UNITS = DEPTH / U::depth;
-    __shared__ __align__(128) T ring[STAGES * STAGE];
-    static_assert(sizeof ring >= GROUPS * TILE * SUM_LD * sizeof(float), "sums fit in the ring");
-    float *sums = reinterpret_cast<float *>(ring); /* once the ring is used up */
+    constexpr int STAGE = Ring<T, TA, TB>::stage, DEPTH = SA::depth, UNITS = DEPTH / U::depth;
+    DLT_DYNAMIC_SHARED(unsigned char, bytes);
+    T *ring = reinterpret_cast<T *>(bytes);
     int64_t m0 = (int64_t)blockIdx.y * TILE, n0 = (int64_t)blockIdx.x * TILE;
-    int warp = threadIdx.x / WARP, place = warp % 4, group = warp / 4;
+    int warp = threadIdx.x / WARP, place = warp % PLACES, group = warp / PLACES;
     int pm = place / 2 * 16, pn = place % 2 * 16;
-    int chunks = (int)((t.k + DEPTH - 1) / DEPTH);
+    int chunks = (int)((t.k + DEPTH - 1) / DEPTH), slice = blockIdx.z;
+    int first = (int)((int64_t)chunks * slice / t.slices);
+    int end = (int)((int64_t)chunks * (slice + 1) / t.slices);
     auto fetch = [&](int chunk) {
         T *at = ring + chunk % STAGES * STAGE;
         int64_t k0 = (int64_t)chunk * DEPTH;
-        if (chunk < chunks) {
+        if (chunk < end) {
             bring<T, SA::rows, SA::cols, SA::ld>(at, a, TA ? k0 : m0, TA ? m0 : k0);
             bring<T, SB::rows, SB::cols, SB::ld>(at + SA::elements, b, TB ? n0 : k0, TB ? k0 : n0);
         }
@@ -132,8 +182,8 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
     wmma::fragment<wmma::accumulator, 16, 16, U::depth, float> sum;
     wmma::fill_fragment(sum, 0.0f);
     for (int i = 0; i < STAGES - 1; i++)
-        fetch(i);
-    for (int i = 0; i < chunks; i++) {
+        fetch(first + i);
+    for (int i = first; i < end; i++) {
         async_wait<STAGES - 2>();
         __syncthreads(); /* chunk i is there, and the stage that fetch fills now is no longer read */
         fetch(i + STAGES - 1);
@@ -156,35 +206,45 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
     }
     async_wait<0>();
     __syncthreads();
+    float *sums = reinterpret_cast<float *>(bytes); /* the ring is used up */
     wmma::store_matrix_sync(sums + (group * TILE + pm) * SUM_LD + pn, sum, SUM_LD,
                             wmma::mem_row_major);
     __syncthreads();
-    for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-        int r = i / TILE, col = i % TILE;
-        int64_t m = m0 + r, n = n0 + col, at = m * t.n + n;
-        if (m >= t.m || n >= t.n) continue;
-        float v = sums[r * SUM_LD + col] + sums[(TILE + r) * SUM_LD + col];
-        if (t.bias.p) v += t.bias[n];
-        if (t.pre.p) t.pre.set(at, v);
-        v = act_any(t.ep.act, v);
-        if (t.saved.p) v *= act_grad_any(t.ep.act_grad, t.saved[at]);
-        t.c.set(at, v);
-    }
+    finish(t, sums, m0, n0);
+}
+
+/* Blocks of a cluster: as many as multiprocessors have room for (two blocks each) while every block
+ * keeps two chunks of K. */
+static int slices_for(const DltCall *c, int64_t tiles, int64_t chunks)
+{
+    int slices = 1;
+    while (has_clusters(c) && slices < MAX_SLICES && chunks >= 4 * slices &&
+           tiles * slices <= c->stream->dev->n_sm)
+        slices *= 2;
+    return slices;
 }
 
 template <typename T> static DltStatus launch_type(const DltCall *c, DltErr *err)
 {
     const DltMatmul *attr = (const DltMatmul *)c->node->attr;
     DltGemm g = dlt_cuda_gemm(c->node);
-    Task t = {g.m, g.n, g.k, input(c, 2), input(c, 3), output(c, 0), output(c, 1), attr->ep};
+    Task t = {g.m, g.n, g.k, 1, input(c, 2), input(c, 3), output(c, 0), output(c, 1), attr->ep};
     Panel<T> a = {(const T *)c->in[0], attr->ta ? g.k : g.m, attr->ta ? g.m : g.k, false};
     Panel<T> b = {(const T *)c->in[1], attr->tb ? g.n : g.k, attr->tb ? g.k : g.n, false};
     a.packed = aligned16(a.p) && a.cols % Pack<T>::n == 0;
     b.packed = aligned16(b.p) && b.cols % Pack<T>::n == 0;
     dim3 grid((unsigned)ceil_div(g.n, TILE), (unsigned)ceil_div(g.m, TILE));
-    auto kernel = attr->ta ? (attr->tb ? small_k<T, true, true> : small_k<T, true, false>)
-                           : (attr->tb ? small_k<T, false, true> : small_k<T, false, false>);
-    return enqueue(c, err, kernel, grid, THREADS, 0, a, b, t);
+    t.slices = slices_for(c, (int64_t)grid.x * grid.y, ceil_div(g.k, Shape<T, true>::depth));
+    grid.z = (unsigned)t.slices;
+    struct {
+        void (*kernel)(Panel<T>, Panel<T>, Task);
+        size_t shared;
+    } choice[2][2] = {{{small_k<T, false, false>, Ring<T, false, false>::bytes},
+                       {small_k<T, false, true>, Ring<T, false, true>::bytes}},
+                      {{small_k<T, true, false>, Ring<T, true, false>::bytes},
+                       {small_k<T, true, true>, Ring<T, true, true>::bytes}}};
+    auto best = choice[attr->ta ? 1 : 0][attr->tb ? 1 : 0];
+    return enqueue_clusters(c, err, best.kernel, grid, THREADS, best.shared, grid.z, a, b, t);
 }
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)

@@ -60,32 +60,43 @@ __global__ void accumulate_double_k(double *sum, const double *g, const DltStepS
         sum[i] = state->micro == 0 ? g[i] : sum[i] + g[i];
 }
 
-/* out = sum g^2 in double.  g [n]. */
-__global__ void sum_squares_k(In g, int64_t n, bool packed, double *out, double *part,
-                              unsigned *ticket)
+/* This thread's share of sum x^2 over the grid. */
+__device__ __forceinline__ double own_squares(In x, int64_t n, bool packed)
 {
-    begin();
-    double sum[1] = {0};
+    double sum = 0;
     int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < n; i += step) {
         float v[GROUP];
-        load4(g, i, n, packed, v);
+        load4(x, i, n, packed, v);
         for (int k = 0; k < GROUP; k++)
-            sum[0] += (double)v[k] * (double)v[k];
+            sum += (double)v[k] * (double)v[k];
     }
+    return sum;
+}
+
+/* out = sum x^2 in double.  x [n]. */
+__global__ void sum_squares_k(In x, int64_t n, bool packed, double *out, double *part,
+                              unsigned *ticket)
+{
+    begin();
+    double sum[1] = {own_squares(x, n, packed)};
     if (grid_sum<1>(sum, part, ticket) && threadIdx.x == 0) *out = sum[0];
 }
 
-/* coef from loss f64[2], sumsq and states f64[1] or NULL, step: ops/update_ops.h. One thread. */
-__global__ void grad_scale_k(DltGradScale a, const double *loss, const double *sumsq,
-                             const DltStepState *state, const double *states, float *coef)
+/* coef from loss f64[2], g [n] (n 0: none), states f64[1] or NULL, step: ops/update_ops.h. The last
+ * block to finish its share of the norm writes it. */
+__global__ void grad_scale_k(DltGradScale a, const double *loss, In g, int64_t n, bool packed,
+                             const DltStepState *state, const double *states, float *coef,
+                             double *part, unsigned *ticket)
 {
     begin();
+    double sumsq[1] = {own_squares(g, n, packed)};
+    if (!grid_sum<1>(sumsq, part, ticket) || threadIdx.x != 0) return;
     double weight = loss[1] * (double)state->loss_scale;
     double scale = loss[1] == 0 ? 0.0 : state->sample_weight / weight;
-    double norm = sumsq ? sqrt(*sumsq) * fabs(scale) : 0.0;
-    bool finite =
-        isfinite(loss[0]) && isfinite(loss[1]) && isfinite(norm) && (!states || isfinite(*states));
+    double norm = sqrt(sumsq[0]) * fabs(scale);
+    bool finite = isfinite(loss[0]) && isfinite(loss[1]) && isfinite(sumsq[0]) && isfinite(norm) &&
+                  (!states || isfinite(*states));
     coef[DLT_COEF_NORM] = (float)norm;
     float mean = loss[1] == 0 ? 0.0f : (float)(loss[0] / loss[1]);
     bool spike = state->loss_limit > 0 && mean > state->loss_limit;
@@ -326,16 +337,19 @@ static DltStatus launch_sum_squares(const DltCall *c, DltErr *err)
 }
 static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
 {
-    return enqueue(c, err, grad_scale_k, 1, 1, 0, *(const DltGradScale *)c->node->attr,
-                   (const double *)c->in[0], (const double *)c->in[1],
-                   (const DltStepState *)c->in[2], (const double *)c->in[3], (float *)c->out[0]);
+    int64_t n = c->node->in[1] ? count_of(c->node->in[1]) : 0;
+    return enqueue(c, err, grad_scale_k, sum_blocks(c->stream->dev->n_sm, n, BLOCK * GROUP), BLOCK,
+                   0, *(const DltGradScale *)c->node->attr, (const double *)c->in[0], input(c, 1),
+                   n, aligned16(c->in[1]), (const DltStepState *)c->in[2], (const double *)c->in[3],
+                   (float *)c->out[0], (double *)c->work, c->stream->ticket);
 }
 
 DLT_CUDA_KERNEL(accumulate, "accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
                 launch_accumulate);
 DLT_CUDA_KERNEL(squares, "sum_squares.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
                 launch_sum_squares);
-DLT_CUDA_KERNEL(scale, "grad_scale.cuda.one", dlt_cuda_accepts_any, nullptr, launch_grad_scale);
+DLT_CUDA_KERNEL(scale, "grad_scale.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
+                launch_grad_scale);
 DLT_CUDA_KERNEL(sgd, "sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>);
 DLT_CUDA_KERNEL(adam, "adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Adam>);
 DLT_CUDA_KERNEL(rmsprop, "rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
