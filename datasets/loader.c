@@ -1,14 +1,16 @@
 /* The loader turns positions of the sample stream into batches. A position is one integer, and what
  * stands there is a pure function of it, so seeking is O(1) and the batches do not depend on the
- * threads. Resident sets need tickets only, made by the caller's own thread. Otherwise threads fill
- * a ring of batches: each takes the next number, fills that batch alone, and the batches are handed
- * out in the order of their numbers. Nothing is allocated after dlt_loader_new. */
+ * threads. Resident sets need tickets only: a few are made by the caller's own thread. Otherwise
+ * threads fill a ring of batches: each takes the next number, fills that batch alone, and the batches
+ * are handed out in the order of their numbers. Nothing is allocated after dlt_loader_new. */
 #include "base/sys.h"
 #include "datasets/reader.h"
 #include "ops/data_ops.h"
 #include <inttypes.h>
 
 enum { HELD = 2, MAX_THREADS = 64, MAX_DEPTH = 1024 }; /* HELD: batches the caller may look at */
+/* A ticket takes some 50 ns: batches from here on would hold a fast device up. */
+enum { MANY_TICKETS = 1024, TICKET_THREADS = 4 };
 
 /* One batch of the ring. */
 typedef struct Slot {
@@ -303,9 +305,11 @@ DltStatus dlt_loader_new(DltArena *arena, const DltLoaderConfig *config, int64_t
         c->alloc = plain_alloc;
         c->release = plain_release;
     }
-    int n_thread = c->resident || c->n_thread < 0 ? 0 : c->n_thread;
-    l->n_thread = n_thread < MAX_THREADS ? n_thread : MAX_THREADS;
-    int depth = c->depth < 1 || c->resident ? 1 : c->depth < MAX_DEPTH ? c->depth : MAX_DEPTH;
+    bool alone = c->resident && c->batch < MANY_TICKETS;
+    int most = c->resident ? TICKET_THREADS : MAX_THREADS;
+    int n_thread = alone || c->n_thread < 0 ? 0 : c->n_thread;
+    l->n_thread = n_thread < most ? n_thread : most;
+    int depth = c->depth < 1 || alone ? 1 : c->depth < MAX_DEPTH ? c->depth : MAX_DEPTH;
     if (depth < l->n_thread) depth = l->n_thread;
     l->n_slot = depth + HELD;
     l->x_bytes = dlt_dataset_x_bytes(c->split.ds);
