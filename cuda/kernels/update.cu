@@ -113,10 +113,15 @@ struct Element {
     float w, g;
     float s[3];
 };
+/* Attributes, with what the host can work out of them. */
+struct Rates {
+    DltUpdate u;
+    double log_beta1, log_beta2;
+};
 /* Attributes and step, as floats of this launch. */
 struct Now {
     float lr, wd, momentum, dampening, beta1, beta2, eps, alpha;
-    float correct1, correct2; /* adam: 1 - beta^t */
+    float step, root; /* adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
     bool first, nesterov, decoupled, centered;
 };
 
@@ -140,7 +145,7 @@ struct Adam {
         if (a.decoupled) e.w -= a.lr * a.wd * e.w;
         e.s[0] = a.beta1 * e.s[0] + (1.0f - a.beta1) * g;
         e.s[1] = a.beta2 * e.s[1] + (1.0f - a.beta2) * g * g;
-        e.w -= a.lr * (e.s[0] / a.correct1) / (sqrtf(e.s[1] / a.correct2) + a.eps);
+        e.w -= a.step * e.s[0] / (sqrtf(e.s[1]) * a.root + a.eps);
     }
 };
 /* States sq, buf (momentum), ga (centered); each has its place. */
@@ -180,24 +185,26 @@ struct Lion {
     }
 };
 
-__device__ Now now_of(const DltUpdate &a, const DltStepState *state)
+__device__ Now now_of(const Rates &a, const DltStepState *state)
 {
     Now n = {};
-    double t = (double)state->update, lr = (double)state->lr * a.lr_factor;
-    n.lr = (float)(lr / (1.0 + (t - 1.0) * a.lr_decay)); /* lr_decay: adagrad only, else 0 */
-    n.wd = (float)a.weight_decay;
-    n.momentum = (float)a.momentum;
-    n.dampening = (float)a.dampening;
-    n.beta1 = (float)a.beta1;
-    n.beta2 = (float)a.beta2;
-    n.eps = (float)a.eps;
-    n.alpha = (float)a.alpha;
-    n.correct1 = (float)(1.0 - pow(a.beta1, t));
-    n.correct2 = (float)(1.0 - pow(a.beta2, t));
+    double t = (double)state->update, lr = (double)state->lr * a.u.lr_factor;
+    n.lr = (float)(lr / (1.0 + (t - 1.0) * a.u.lr_decay)); /* lr_decay: adagrad only, else 0 */
+    n.wd = (float)a.u.weight_decay;
+    n.momentum = (float)a.u.momentum;
+    n.dampening = (float)a.u.dampening;
+    n.beta1 = (float)a.u.beta1;
+    n.beta2 = (float)a.u.beta2;
+    n.eps = (float)a.u.eps;
+    n.alpha = (float)a.u.alpha;
+    float correct1 = -expm1f((float)(t * a.log_beta1)); /* 1 - beta^t, to rounding and cheaply */
+    float correct2 = -expm1f((float)(t * a.log_beta2));
+    n.step = n.lr / correct1;
+    n.root = 1.0f / sqrtf(correct2);
     n.first = state->update <= 1;
-    n.nesterov = a.nesterov;
-    n.decoupled = a.decoupled;
-    n.centered = a.centered;
+    n.nesterov = a.u.nesterov;
+    n.decoupled = a.u.decoupled;
+    n.centered = a.u.centered;
     return n;
 }
 
@@ -211,7 +218,7 @@ struct Slabs {
 /* w, states [n] f32 (changed), g [n], low [n] bf16|f16 or NULL (w rounded). Nothing happens when
  * coef[SKIP] is set. */
 template <typename Rule>
-__global__ void update_k(DltUpdate a, Slabs t, const float *coef, const DltStepState *state)
+__global__ void update_k(Rates a, Slabs t, const float *coef, const DltStepState *state)
 {
     begin();
     __shared__ Now now;
@@ -289,9 +296,11 @@ template <typename Rule> static DltStatus update(const DltCall *c, DltErr *err)
     t.low = changed(c, 7);
     t.n = count_of(c->node->in[0]);
     t.packed = aligned16(c->in[0], c->in[1], c->in[4], c->in[5], c->in[6]);
-    return enqueue(c, err, update_k<Rule>, blocks_for(c, t.n, BLOCK * GROUP, 8), BLOCK, 0,
-                   *(const DltUpdate *)c->node->attr, t, (const float *)c->in[2],
-                   (const DltStepState *)c->in[3]);
+    Rates a = {*(const DltUpdate *)c->node->attr, 0, 0};
+    a.log_beta1 = a.u.beta1 > 0 ? log(a.u.beta1) : -INFINITY;
+    a.log_beta2 = a.u.beta2 > 0 ? log(a.u.beta2) : -INFINITY;
+    return enqueue(c, err, update_k<Rule>, blocks_for(c, t.n, BLOCK * GROUP, 8), BLOCK, 0, a, t,
+                   (const float *)c->in[2], (const DltStepState *)c->in[3]);
 }
 static DltStatus launch_ema(const DltCall *c, DltErr *err)
 {
