@@ -35,7 +35,7 @@ T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
-.PHONY: build-objs all bench test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
+.PHONY: parity build-objs all bench test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
  faults mean fuzz fuzzers help tests faulty-gpu
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
@@ -143,6 +143,7 @@ faulty-gpu: $B/fault/dltrain $B/emulate/dltrain-cuda.so
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a
+parity: $B/tests/parity/test_parity $B/tests/parity/test_step
 tests: $(T_UNIT) $(T_F64)
 bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops
