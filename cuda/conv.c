@@ -223,15 +223,17 @@ static DltStatus launch_dnn(const DltCall *call, DltErr *err)
     return stage(call, o.t[o.out], outside[o.out], o.out, false, err);
 }
 
-/* kernels/conv_first.cu, kernels/conv_plain.cu */
+/* kernels/conv_first_mma.cu, kernels/conv_first.cu, kernels/conv_plain.cu */
+extern const DltKernel dlt_cuda_conv_fwd_first_mma, dlt_cuda_conv_filter_first_mma;
 extern const DltKernel dlt_cuda_conv_fwd_first, dlt_cuda_conv_filter_first, dlt_cuda_conv_fwd_plain,
     dlt_cuda_conv_data_plain, dlt_cuda_conv_filter_plain;
 DLT_CUDA_KERNEL(fwd, "conv_fwd.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 DLT_CUDA_KERNEL(data, "conv_bwd_data.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 DLT_CUDA_KERNEL(filter, "conv_bwd_filter.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 
-const DltKernel *const dlt_cuda_conv_fwd[] = {&dlt_cuda_conv_fwd_first, &fwd,
-                                              &dlt_cuda_conv_fwd_plain, NULL};
+const DltKernel *const dlt_cuda_conv_fwd[] = {
+    &dlt_cuda_conv_fwd_first_mma, &dlt_cuda_conv_fwd_first, &fwd, &dlt_cuda_conv_fwd_plain, NULL};
 const DltKernel *const dlt_cuda_conv_bwd_data[] = {&data, &dlt_cuda_conv_data_plain, NULL};
-const DltKernel *const dlt_cuda_conv_bwd_filter[] = {&dlt_cuda_conv_filter_first, &filter,
+const DltKernel *const dlt_cuda_conv_bwd_filter[] = {&dlt_cuda_conv_filter_first_mma,
+                                                     &dlt_cuda_conv_filter_first, &filter,
                                                      &dlt_cuda_conv_filter_plain, NULL};

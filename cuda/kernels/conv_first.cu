@@ -2,48 +2,10 @@
  * channels up for their tensor cores and reach a few per cent of them; plain f32 arithmetic from
  * shared memory is faster and exact. Forward with bias and activation inside, and the filters'
  * gradient. (A data gradient is not wanted: the image is an input.) */
-#include "cuda/kernels/act.cuh"
-#include "cuda/kernels/channels.cuh"
-#include "ops/conv.h"
+#include "cuda/kernels/conv_first.cuh"
 
 namespace
 {
-
-struct First {
-    int n, c, h, w, k, p, q, r, s, sh, sw, dh, dw, top, left;
-    int64_t xs[4]; /* strides of x: N, C, H, W */
-};
-
-static First first_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
-{
-    const DltConv *a = (const DltConv *)n->attr;
-    First d = {};
-    d.n = (int)x->shape.dim[0], d.c = (int)x->shape.dim[1];
-    d.h = (int)x->shape.dim[2], d.w = (int)x->shape.dim[3];
-    d.k = (int)y->shape.dim[1], d.p = (int)y->shape.dim[2], d.q = (int)y->shape.dim[3];
-    d.r = (int)a->kernel[0], d.s = (int)a->kernel[1];
-    d.sh = (int)a->stride[0], d.sw = (int)a->stride[1];
-    d.dh = (int)a->dilation[0], d.dw = (int)a->dilation[1];
-    d.top = (int)a->pad[0], d.left = (int)a->pad[2];
-    for (int i = 0; i < 4; i++)
-        d.xs[i] = stride_of(x, i);
-    return d;
-}
-/* With many taps the tensor cores win even with channels filled up; strict f32 has none of them. */
-static bool few_taps(const DltNode *n, const DltDevice *dev, const DltTensor *x, DltWhy *why_not)
-{
-    const DltConv *a = (const DltConv *)n->attr;
-    int64_t taps = x->shape.dim[1] * a->kernel[0] * a->kernel[1];
-    bool strict = x->dtype == DLT_F32 && !dev->option.tf32;
-    if (strict || taps <= 80) return true;
-    return dlt_cuda_refuse(why_not, "%lld taps: the tensor cores are faster", (long long)taps);
-}
-static bool small_dims(const DltTensor *t)
-{
-    for (int i = 0; i < t->shape.rank; i++)
-        if (t->shape.dim[i] > 65535) return false;
-    return true;
-}
 
 /* ---- forward ---- */
 
@@ -244,27 +206,6 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-/* Rows of partial sums, and their total: a sum over the first axis. */
-template <int V> struct Parts {
-    const float *part;
-    __device__ __forceinline__ Nothing look(int64_t) const
-    {
-        return Nothing();
-    }
-    __device__ __forceinline__ void operator()(int64_t at, int64_t, Nothing, float *acc) const
-    {
-        for (int k = 0; k < V; k++)
-            acc[k] += part[at + k];
-    }
-};
-struct Put {
-    Out dw;
-    __device__ __forceinline__ void operator()(int64_t i, const float *sum) const
-    {
-        dw.set(i, sum[0]);
-    }
-};
-
 struct FilterPlan {
     int rows_per_block;
     unsigned blocks;
@@ -324,8 +265,8 @@ static DltStatus prepare_filter(const DltNode *n, DltDevice *dev, DltPrep *p, Dl
     (void)err;
     First d = first_of(n, n->in[0], n->in[1]);
     FilterPlan f = filter_plan(d, dev->n_sm);
-    p->work_bytes = (size_t)(f.blocks * f.count) * sizeof(float) +
-                    channel_bytes(Axis{(int64_t)f.blocks, f.count, 1}, dev->n_sm, 1);
+    p->work_bytes =
+        (size_t)(f.blocks * f.count) * sizeof(float) + parts_bytes(dev, f.blocks, f.count);
     return DLT_OK;
 }
 static DltStatus launch_filter(const DltCall *c, DltErr *err)
@@ -333,13 +274,10 @@ static DltStatus launch_filter(const DltCall *c, DltErr *err)
     const DltNode *n = c->node;
     First d = first_of(n, n->in[0], n->in[1]);
     FilterPlan f = filter_plan(d, c->stream->dev->n_sm);
-    float *part = (float *)c->work;
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(n->in[0]->dtype, T, s = filter_of_type<T>(c, err, d, f));
     DLT_TRY(s);
-    ChannelPlan p = channel_plan(Axis{(int64_t)f.blocks, f.count, 1}, 1, c->stream->dev->n_sm);
-    return channel_reduce<1, 1, Parts>(c, err, p, part + f.blocks * f.count, Put{output(c, 0)},
-                                       (const float *)part);
+    return add_parts(c, err, f.blocks, f.count);
 }
 
 } // namespace

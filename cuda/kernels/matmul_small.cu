@@ -9,25 +9,13 @@
 #include "cuda/kernels/act.cuh"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/shape.cuh"
-#include <mma.h>
+#include "cuda/kernels/tensor_core.cuh"
 
 namespace
 {
 
-using namespace nvcuda;
-
 enum { TILE = 32, PLACES = 4, GROUPS = 4, THREADS = PLACES * GROUPS * WARP };
 enum { STAGES = 4, ROW_BYTES = 256, SUM_LD = TILE + 4, MAX_SLICES = 8 };
-
-/* What differs between the element types: depth of one tensor core product, and its operand type. */
-template <typename T> struct Unit {
-    using Operand = T;
-    static constexpr int depth = 16;
-};
-template <> struct Unit<float> {
-    using Operand = wmma::precision::tf32;
-    static constexpr int depth = 8;
-};
 
 /* Copies 16 bytes to shared memory without waiting; zeros when `inside` is false. */
 __device__ __forceinline__ void copy16_async(void *dst, const void *src, bool inside)
@@ -179,7 +167,7 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
         }
         async_commit();
     };
-    wmma::fragment<wmma::accumulator, 16, 16, U::depth, float> sum;
+    typename U::Sum sum;
     wmma::fill_fragment(sum, 0.0f);
     for (int i = 0; i < STAGES - 1; i++)
         fetch(first + i);
@@ -191,16 +179,10 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
 #pragma unroll
         for (int u = group; u < UNITS; u += GROUPS) {
             int k = u * U::depth;
-            wmma::fragment<wmma::matrix_a, 16, 16, U::depth, typename U::Operand, LayoutA> fa;
-            wmma::fragment<wmma::matrix_b, 16, 16, U::depth, typename U::Operand, LayoutB> fb;
-            wmma::load_matrix_sync(fa, sa + (TA ? k * SA::ld + pm : pm * SA::ld + k), SA::ld);
-            wmma::load_matrix_sync(fb, sb + (TB ? pn * SB::ld + k : k * SB::ld + pn), SB::ld);
-            if constexpr (sizeof(T) == 4) {
-                for (int e = 0; e < fa.num_elements; e++)
-                    fa.x[e] = wmma::__float_to_tf32(fa.x[e]);
-                for (int e = 0; e < fb.num_elements; e++)
-                    fb.x[e] = wmma::__float_to_tf32(fb.x[e]);
-            }
+            typename U::template A<LayoutA> fa;
+            typename U::template B<LayoutB> fb;
+            load_operand<T>(fa, sa + (TA ? k * SA::ld + pm : pm * SA::ld + k), SA::ld);
+            load_operand<T>(fb, sb + (TB ? pn * SB::ld + k : k * SB::ld + pn), SB::ld);
             wmma::mma_sync(sum, fa, fb, sum);
         }
     }
