@@ -268,25 +268,32 @@ static void advise_map_sizes(const DltModelGraph *m)
             n_small, n_conv, first->name);
 }
 
-/* Options and names only: everything built on a poisoned input is poison. */
-static DltStatus check_words(const DltSpec *spec, DltErr *err)
+/* Options and names, and shapes where the data set tells the first one: everything built on a poisoned
+ * input is poison. Without a batch size, which another section got wrong, one sample stands for it. */
+static DltStatus check_walk(const DltSpec *spec, DltKnown known, DltErr *err)
 {
     DltModelGraph *m = new_model(spec, true, err);
-    m->build->status = DLT_E_CONFIG;
-    m->x = dlt_build_poison(m->build);
+    DltModelOptions o = {.training = true, .split = -1, .batch = 1};
+    if (spec->train.micro > 0) o.batch = spec->train.micro;
+    if (known == DLT_KNOWN_SHAPES) {
+        add_fetch(spec, &o, m);
+    } else {
+        m->build->status = DLT_E_CONFIG;
+        m->x = dlt_build_poison(m->build);
+    }
     int before = err->n + err->n_dropped;
     (void)!dlt_walk_model(spec, m, NULL, err);
     return err->n + err->n_dropped > before ? DLT_E_CONFIG : DLT_OK;
 }
 
-DltStatus dlt_check_model(DltSpec *spec, bool ready, DltErr *err)
+DltStatus dlt_check_model(DltSpec *spec, DltKnown known, DltErr *err)
 {
     DltModelGraph *m = NULL;
     DltModelOptions o = {.training = true,
                          .split = DLT_TRAIN,
                          .batch = spec->train.micro,
                          .resident = spec->data.resident};
-    if (!ready) return check_words(spec, err);
+    if (known != DLT_KNOWN_ALL) return check_walk(spec, known, err);
     spec->sections->model = dlt_yaml_list(spec->arena, DLT_NO_MARK);
     DLT_TRY(build(spec, &o, spec->sections->model, &m, err));
     DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));

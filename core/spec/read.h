@@ -169,9 +169,10 @@ DltStatus dlt_metric_of(const DltSpec *spec, DltMark at, const char *path, const
 /* Spans -> updates, schedule lengths, and what can be said about them before the start. */
 DltStatus dlt_spec_count(DltSpec *spec, DltErr *err) DLT_CHECKED;
 /* Builds the model once to find its errors, checks it against data, loss and expectations, and
- * writes sections->model. Without `ready` (data sets open, sections right) only the words of the
- * model are checked. */
-DltStatus dlt_check_model(DltSpec *spec, bool ready, DltErr *err) DLT_CHECKED;
+ * writes sections->model. What is known so far bounds what can be checked: the words alone; the shapes
+ * too, once the data sets are open; everything, when every section is right. */
+typedef enum DltKnown { DLT_KNOWN_WORDS, DLT_KNOWN_SHAPES, DLT_KNOWN_ALL } DltKnown;
+DltStatus dlt_check_model(DltSpec *spec, DltKnown known, DltErr *err) DLT_CHECKED;
 /* The resolved config: every default written out; loads again as itself. */
 DltYaml *dlt_spec_resolve(const DltSpec *spec);
 /* The options that may be written out: those given, and each default that `check` (may be NULL)

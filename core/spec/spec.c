@@ -201,12 +201,12 @@ static DltStatus read_sections(DltReader *r)
     return dlt_first(status, read_passes(r, root->passes));
 }
 
-static DltStatus check_model(DltReader *r, bool ready)
+static DltStatus check_model(DltReader *r, DltKnown known)
 {
     const DltRoot *root = r->spec->sections->root.v;
     if (!root->model) return DLT_E_CONFIG; /* reported as missing */
     DLT_TRY(dlt_read_model(r, root->model));
-    return dlt_check_model(r->spec, ready, r->err);
+    return dlt_check_model(r->spec, known, r->err);
 }
 
 static void append_reports(DltErr *to, const DltErr *from)
@@ -240,7 +240,8 @@ static DltStatus read_all(DltReader *r, DltErr *data_err)
     if (data == DLT_OK) status = dlt_first(status, dlt_check_data(spec, err));
     bool ready = data == DLT_OK && status == DLT_OK;
     if (ready) status = dlt_spec_count(spec, err);
-    status = dlt_first(status, check_model(r, ready));
+    DltKnown known = ready ? DLT_KNOWN_ALL : data == DLT_OK ? DLT_KNOWN_SHAPES : DLT_KNOWN_WORDS;
+    status = dlt_first(status, check_model(r, known));
     append_reports(err, data_err);
     return dlt_first(status, data);
 }
