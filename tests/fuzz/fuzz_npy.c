@@ -1,10 +1,9 @@
-/* libFuzzer target for data files: `make fuzz`, then build/.../tests/fuzz/fuzz_data CORPUS. */
+/* libFuzzer target for NumPy files and archives: `make fuzz`, then build/.../tests/fuzz/fuzz_npy CORPUS. */
 #include "data_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    data_target(data, size);
-    return 0;
+    return data_target_of("np", data, size);
 }

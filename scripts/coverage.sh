@@ -1,0 +1,46 @@
+#!/bin/sh
+# Branch coverage (gcov) of what reads other people's bytes: configs, checkpoints, data sets.
+# usage: coverage.sh [--lines]   --lines also prints every branch that was never taken
+# Builds beside the other builds, runs the suites that are about these readers, and prints for every file the
+# branches that were taken at least once. Branches of calls that end the program (DLT_BUG_ON) and the
+# exits of failed allocations count like all others.
+set -eu
+cd "$(dirname "$0")/.."
+flags='OPT=-O0 -g'
+san='SAN=--coverage'
+build=$(make -s "$flags" "$san" CUDA_BUILD=0 --eval 'where: ; @echo $(B)' where)
+suites=$(ls tests/unit/test_schema.c tests/unit/test_suggest.c tests/unit/test_registry.c tests/unit/test_expand.c \
+    tests/unit/test_yaml*.c tests/unit/test_config*.c tests/unit/test_checkpoint*.c tests/unit/test_data_*.c \
+    tests/unit/test_token*.c tests/unit/test_loader*.c tests/unit/test_run*.c tests/unit/test_train.c \
+    tests/fault/*.c 2>/dev/null | sed "s|^|$build/|; s|\.c\$||")
+find "$build" -name '*.gcda' -exec rm -f {} + 2>/dev/null || true
+# shellcheck disable=SC2086
+make -s -j"$(nproc)" "$flags" "$san" CUDA_BUILD=0 "$build/dltrain" "$build/dltrain-dnnl.so" $suites
+for t in $suites; do "$t" >/dev/null 2>&1 || echo "coverage: $t failed" >&2; done
+for t in tests/golden/*.sh tests/e2e/report.sh; do BUILD=$build "$t" >/dev/null 2>&1 || true; done
+report() { # NAME FILE...
+    name=$1
+    shift
+    for f in "$@"; do
+        objects=$(find "$build" -path "*/${f%.c}.o")
+        for o in $objects; do
+            [ -f "${o%.o}.gcda" ] && gcov -b -c -n -o "$o" "$f" 2>/dev/null | awk -v want="$f" '
+                /^File/ { f = $2; gsub(/\047/, "", f) }
+                f == want && /^Taken at least once/ { split($0, p, ":"); print want, p[2] }'
+        done
+    done | sed 's/% of / /' | awk -v name="$name" '
+        { if (!($1 in n) || $2 > best[$1]) best[$1] = $2; n[$1] = $3 }
+        END { for (f in n) { printf "%-34s %6.2f %% of %5d branches\n", f, best[f], n[f] | "sort"; taken += best[f] * n[f] / 100; all += n[f] }
+              close("sort"); printf "%-34s %6.2f %% of %5d branches\n", name ":", 100 * taken / all, all }'
+}
+report "config" core/config/*.c
+report "checkpoint" core/exec/checkpoint.c core/exec/safetensors.c
+report "data readers" datasets/*.c
+if [ "${1:-}" = --lines ]; then
+    for f in core/config/*.c core/exec/checkpoint.c core/exec/safetensors.c datasets/*.c; do
+        gcov -b -c -t -o "$build/${f%.c}.o" "$f" 2>/dev/null | awk -v want="$f" '
+            /0:Source:/ { split($0, p, ":"); f = p[4] }
+            /^ *[-#=0-9*]+: *[0-9]+:/ { line = $0; sub(/^ *[-#=0-9*]+: */, "", line) }
+            f == want && /^branch +[0-9]+ (never executed|taken 0)/ { split(line, p, ":"); if (p[1] != last) print want ":" line; last = p[1] }'
+    done
+fi
