@@ -57,6 +57,8 @@ const DltField dlt_options[] = {
     DLT_BOOL(DltArgs, check, .help = "fail unless the stored metric is reproduced"),
     DLT_BOOL(DltArgs, hash, .help = "print 16 digits that stand for the resolved config"),
     DLT_BOOL(DltArgs, origin, .help = "say beside each value where it was written"),
+    DLT_STR(DltArgs, to, .unit = "FORMAT", .help = "safetensors, npz or c-header"),
+    DLT_STR(DltArgs, weights, .unit = "WHICH", .help = "raw (default) or ema"),
     DLT_BOOL(DltArgs, json_schema, .help = "print a JSON Schema of configs, for editors"),
     DLT_BOOL(DltArgs, man, .help = "print the manual page"),
     DLT_BOOL(DltArgs, bash, .help = "print bash's completion"),
