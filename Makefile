@@ -36,7 +36,7 @@ CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
 
 .PHONY: parity build-objs all bench test check-emulated check-gpu lint fmt clean install asan ubsan tsan \
- faults mean fuzz fuzzers help tests faulty-gpu
+ faults mean fuzz fuzzers help tests faulty-gpu test-full
 .SECONDARY:
 all: $B/dltrain $(PLUGINS)
 	@for f in $^; do ln -sfn $$f $$(basename $$f); done
@@ -149,6 +149,9 @@ bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops
 test: all tests
 	@./tests/run.sh $B $(T_UNIT) $(T_F64)
+# what `make test` samples, exhausted: every fault point, cut, kill and power cut (BENCHMARKS.md)
+test-full: all tests faulty-gpu
+	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64)
 check-gpu: all $B/tests/parity/test_parity
 	$B/tests/parity/test_parity --backend cuda
 
@@ -184,7 +187,7 @@ install: all
 clean:
 	rm -rf build dltrain dltrain-*.so
 help:
-	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test bench check-gpu lint fmt asan tsan faults mean fuzz install clean'
+	@sed -n '1,3s/^# //p' Makefile; echo 'targets: all test test-full bench check-gpu lint fmt asan tsan faults mean fuzz install clean'
 	@echo 'variables: CC OPT SAN DEV=1 (warnings are errors) CUDA_BUILD=0 GENCODE PREFIX'
 
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -49,8 +49,7 @@ static DltStatus run(const DltArgs *args, DltErr *err)
 {
     enum { STEPS = 20 };
     const char *base =
-        args->out ? args->out
-                  : dlt_arena_printf(args->arena, "runs/verify-resume-%ld", (long)getpid());
+        args->out ? args->out : dlt_arena_printf(args->arena, "verify-resume-%ld", (long)getpid());
     const char *whole = dlt_path_join(args->arena, base, "whole"),
                *cut = dlt_path_join(args->arena, base, "cut");
     DltStatus status = compare(args, whole, cut, args->steps > 0 ? args->steps : STEPS, err);
