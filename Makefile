@@ -46,7 +46,7 @@ $B/libdlt.a: $(OBJ)
 $B/libdlt64.a: $(OBJ64)
 	@rm -f $@; ar rcs $@ $^
 $B/dltrain: $(CMD:%.c=$B/%.o) $B/starters.o $B/libdlt.a
-	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive $B/libdlt.a \
+	$(CC) $(LDFLAGS) -gz -rdynamic -o $@ $(filter %.o,$^) -Wl,--whole-archive $B/libdlt.a \
 	 -Wl,--no-whole-archive $(LIBS)
 $B/f64/%.o: %.c
 	@mkdir -p $(@D)

@@ -39,7 +39,7 @@ static DltStatus run(const DltArgs *args, DltErr *err)
     if (args->header)
         DLT_TRY(dlt_checkpoint_read_header(args->arena, path, &c, err));
     else
-        DLT_TRY(dlt_checkpoint_read(args->arena, path, &c, err));
+        DLT_TRY(dlt_checkpoint_verify(args->arena, path, &c, err));
     print_meta(c);
     int64_t total = 0;
     printf("tensors      %d\n", c->n_tensor);

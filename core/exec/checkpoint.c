@@ -312,6 +312,14 @@ static DltStatus parse_head(DltArena *arena, const DltFileHead *head, DltCheckpo
     return DLT_OK;
 }
 
+static DltStatus wrong_checksum(const char *path, const DltCheckpointTensor *t, uint32_t crc,
+                                DltErr *err)
+{
+    return dlt_err(err, DLT_E_CHECKPOINT,
+                   "%s: damaged checkpoint: the bytes of %s have checksum %08x, not %08x", path,
+                   t->name, crc, t->crc);
+}
+
 DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *bytes, int64_t n,
                                DltCheckpoint **out, DltErr *err)
 {
@@ -324,10 +332,7 @@ DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *by
         t->bytes = (const char *)bytes + at;
         at += t->n_bytes;
         uint32_t crc = dlt_safetensors_crc(0, t->bytes, t->n_bytes);
-        if (crc != t->crc)
-            return dlt_err(err, DLT_E_CHECKPOINT,
-                           "%s: damaged checkpoint: the bytes of %s have checksum %08x, not %08x",
-                           path, t->name, crc, t->crc);
+        if (crc != t->crc) return wrong_checksum(path, t, crc, err);
     }
     *out = c;
     return DLT_OK;
@@ -401,6 +406,29 @@ static DltStatus read_whole(DltArena *arena, const char *path, const OpenFile *f
     return dlt_checkpoint_parse(arena, path, bytes, file->bytes, out, err);
 }
 
+/* The header in memory, the tensors a piece at a time. */
+static DltStatus read_verified(DltArena *arena, const char *path, const OpenFile *file,
+                               DltCheckpoint **out, DltErr *err)
+{
+    enum { PIECE = 1 << 18 };
+    DLT_TRY(read_header(arena, path, file, out, err));
+    char *piece = dlt_arena_try(arena, PIECE, 1);
+    if (piece == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+    int64_t at = file->head_bytes;
+    for (int i = 0; i < (*out)->n_tensor; i++) {
+        const DltCheckpointTensor *t = &(*out)->tensor[i];
+        uint32_t crc = 0;
+        for (int64_t left = t->n_bytes, got; left > 0; left -= got, at += got) {
+            errno = 0;
+            got = dlt_sys_pread(file->fd, piece, (size_t)(left < PIECE ? left : PIECE), at);
+            if (got <= 0) return cannot_read(path, errno, err);
+            crc = dlt_safetensors_crc(crc, piece, got);
+        }
+        if (crc != t->crc) return wrong_checksum(path, t, crc, err);
+    }
+    return DLT_OK;
+}
+
 static DltStatus open_and(DltArena *arena, const char *path,
                           DltStatus (*read)(DltArena *, const char *, const OpenFile *,
                                             DltCheckpoint **, DltErr *),
@@ -418,6 +446,11 @@ static DltStatus open_and(DltArena *arena, const char *path,
 DltStatus dlt_checkpoint_read(DltArena *arena, const char *path, DltCheckpoint **c, DltErr *err)
 {
     return open_and(arena, path, read_whole, c, err);
+}
+
+DltStatus dlt_checkpoint_verify(DltArena *arena, const char *path, DltCheckpoint **c, DltErr *err)
+{
+    return open_and(arena, path, read_verified, c, err);
 }
 
 DltStatus dlt_checkpoint_read_header(DltArena *arena, const char *path, DltCheckpoint **c,

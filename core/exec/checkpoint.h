@@ -79,7 +79,10 @@ DltStatus dlt_checkpoint_read(DltArena *arena, const char *path, DltCheckpoint *
 /* The reader on bytes, for tests and fuzzing: no global state. */
 DltStatus dlt_checkpoint_parse(DltArena *arena, const char *path, const void *bytes, int64_t n,
                                DltCheckpoint **c, DltErr *err) DLT_CHECKED;
-/* Header only (inspect): no tensor checksum. */
+/* Header, after every tensor's checksum was compared; keeps no tensor in memory. */
+DltStatus dlt_checkpoint_verify(DltArena *arena, const char *path, DltCheckpoint **c,
+                                DltErr *err) DLT_CHECKED;
+/* Header only: no tensor checksum. */
 DltStatus dlt_checkpoint_read_header(DltArena *arena, const char *path, DltCheckpoint **c,
                                      DltErr *err) DLT_CHECKED;
 /* CHECKPOINT naming the first difference in tensors or in the state of the run; clocks may differ. */
