@@ -30,15 +30,6 @@ static First first_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
         d.xs[i] = stride_of(x, i);
     return d;
 }
-/* With many taps the tensor cores win even with channels filled up; strict f32 has none of them. */
-static bool few_taps(const DltNode *n, const DltDevice *dev, const DltTensor *x, DltWhy *why_not)
-{
-    const DltConv *a = (const DltConv *)n->attr;
-    int64_t taps = x->shape.dim[1] * a->kernel[0] * a->kernel[1];
-    bool strict = x->dtype == DLT_F32 && !dev->option.tf32;
-    if (strict || taps <= 80) return true;
-    return dlt_cuda_refuse(why_not, "%lld taps: the tensor cores are faster", (long long)taps);
-}
 static bool small_dims(const DltTensor *t)
 {
     for (int i = 0; i < t->shape.rank; i++)

@@ -47,6 +47,7 @@ __device__ __forceinline__ void lay_out(const Tiles &t, const T *x, const int *t
     int q = (int)(at % d.q), p = (int)(at / d.q % d.p), n = (int)(at / d.q / d.p);
     int h0 = p * d.sh - d.top, v0 = q * d.sw - d.left;
     const T *image = x + (there ? n * d.xs[0] : 0);
+#pragma unroll 8
     for (int i = threadIdx.x / PLACES; i < t.tk; i += BLOCK / PLACES) {
         T value = from_float<T>(0.0f);
         if (there && i < t.taps) {

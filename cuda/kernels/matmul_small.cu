@@ -53,27 +53,55 @@ template <typename T> struct Panel {
     bool packed; /* rows begin at multiples of 16 bytes */
 };
 
-/* Brings the window of R x C elements at (row, col) into shared memory, rows LD apart; what lies
- * outside becomes zero. */
-template <typename T, int R, int C, int LD>
-__device__ __forceinline__ void bring(T *tile, const Panel<T> &m, int64_t row, int64_t col)
-{
-    if (m.packed) {
-        constexpr int N = Pack<T>::n, PER_ROW = C / N;
-        for (int i = threadIdx.x; i < R * PER_ROW; i += THREADS) {
-            int r = i / PER_ROW, c = i % PER_ROW * N;
-            bool inside = row + r < m.rows && col + c < m.cols;
-            copy16_async(tile + r * LD + c, inside ? m.p + (row + r) * m.cols + col + c : m.p,
-                         inside);
+/* One of a block's operands on its way into shared memory: R x C elements a chunk, rows LD apart, what
+ * lies outside zero. Every thread brings one pack of 16 bytes a chunk, so its addresses are worked
+ * out once and then only move on: along the rows (K_ALONG) or down by the chunk's depth. */
+template <typename T, bool K_ALONG, int R, int C, int LD> struct Bringer {
+    static constexpr int N = Pack<T>::n, PER_ROW = C / N, DEPTH = K_ALONG ? C : R;
+    static_assert(R * PER_ROW == THREADS, "a pack for every thread");
+    Panel<T> m;
+    const T *from;  /* this thread's pack of the chunk at hand */
+    int64_t step;   /* to the next chunk's */
+    int at, depth;  /* place in the stage; K of the pack's first element */
+    int64_t fixed0; /* first row (column, unless K_ALONG) of the block's tile */
+    bool inside;    /* in the direction that is not K */
+
+    __device__ __forceinline__ Bringer(const Panel<T> &panel, int64_t tile, int chunk) : m(panel)
+    {
+        int r = threadIdx.x / PER_ROW, c = threadIdx.x % PER_ROW * N;
+        int64_t k0 = (int64_t)chunk * DEPTH, row = K_ALONG ? tile + r : k0 + r;
+        int64_t col = K_ALONG ? k0 + c : tile + c;
+        at = r * LD + c;
+        depth = (int)(K_ALONG ? col : row);
+        inside = K_ALONG ? row < m.rows : col < m.cols;
+        from = inside ? m.p + row * m.cols + col : m.p;
+        step = K_ALONG ? DEPTH : DEPTH * m.cols;
+        fixed0 = tile;
+    }
+    __device__ __forceinline__ void bring(T *tile)
+    {
+        int end = (int)(K_ALONG ? m.cols : m.rows);
+        if (m.packed) {
+            bool there = inside && depth < end;
+            copy16_async(tile + at, there ? from : m.p, there);
+        } else {
+            bring_single(tile);
         }
-    } else {
+        depth += DEPTH;
+        from += step;
+    }
+    /* Rows that do not begin at multiples of 16 bytes: element by element. */
+    __device__ __forceinline__ void bring_single(T *tile)
+    {
+        int k0 = depth - (K_ALONG ? (int)threadIdx.x % PER_ROW * N : (int)threadIdx.x / PER_ROW);
         for (int i = threadIdx.x; i < R * C; i += THREADS) {
             int r = i / C, c = i % C;
-            bool inside = row + r < m.rows && col + c < m.cols;
-            tile[r * LD + c] = inside ? m.p[(row + r) * m.cols + col + c] : from_float<T>(0.0f);
+            int64_t row = K_ALONG ? fixed0 + r : k0 + r, col = K_ALONG ? k0 + c : fixed0 + c;
+            bool there = row < m.rows && col < m.cols;
+            tile[r * LD + c] = there ? m.p[row * m.cols + col] : from_float<T>(0.0f);
         }
     }
-}
+};
 
 struct Task {
     int64_t m, n, k;
@@ -112,27 +140,32 @@ __device__ __forceinline__ void put(const Task &t, int64_t m, int64_t n, float v
     t.c.set(at, v);
 }
 
+__device__ __forceinline__ float sum_groups(const float *sums, int at)
+{
+    float v = sums[at];
+#pragma unroll
+    for (int g = 1; g < GROUPS; g++)
+        v += sums[g * TILE * SUM_LD + at];
+    return v;
+}
+
 /* The groups' sums, and those of the cluster's blocks, added in order; rows are shared out between
  * the blocks. */
 __device__ __forceinline__ void finish(const Task &t, float *sums, int64_t m0, int64_t n0)
 {
-    int slice = blockIdx.z, rows = TILE / t.slices;
-    for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-        int at = i / TILE * SUM_LD + i % TILE;
-        float v = sums[at];
-        for (int g = 1; g < GROUPS; g++)
-            v += sums[g * TILE * SUM_LD + at];
-        sums[at] = v; /* this thread alone reads and writes the element */
-    }
-    if (t.slices > 1)
+    int rows = TILE / t.slices, first = (int)blockIdx.z * rows;
+    if (t.slices > 1) {
+        for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+            int at = i / TILE * SUM_LD + i % TILE;
+            sums[at] = sum_groups(sums, at); /* this thread alone reads and writes the element */
+        }
         cluster_sync();
-    else
-        __syncthreads();
+    }
     for (int i = threadIdx.x; i < rows * TILE; i += THREADS) {
-        int r = slice * rows + i / TILE, c = i % TILE;
-        float v = cluster_read(sums + r * SUM_LD + c, 0);
+        int r = first + i / TILE, c = i % TILE, at = r * SUM_LD + c;
+        float v = t.slices > 1 ? cluster_read(sums + at, 0) : sum_groups(sums, at);
         for (int other = 1; other < t.slices; other++)
-            v += cluster_read(sums + r * SUM_LD + c, other);
+            v += cluster_read(sums + at, other);
         if (m0 + r < t.m && n0 + c < t.n) put(t, m0 + r, n0 + c, v);
     }
     if (t.slices > 1) cluster_sync(); /* the others have read this block's sums */
@@ -158,12 +191,13 @@ __global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task 
     int chunks = (int)((t.k + DEPTH - 1) / DEPTH), slice = blockIdx.z;
     int first = (int)((int64_t)chunks * slice / t.slices);
     int end = (int)((int64_t)chunks * (slice + 1) / t.slices);
+    Bringer<T, !TA, SA::rows, SA::cols, SA::ld> of_a(a, m0, first);
+    Bringer<T, TB, SB::rows, SB::cols, SB::ld> of_b(b, n0, first);
     auto fetch = [&](int chunk) {
         T *at = ring + chunk % STAGES * STAGE;
-        int64_t k0 = (int64_t)chunk * DEPTH;
         if (chunk < end) {
-            bring<T, SA::rows, SA::cols, SA::ld>(at, a, TA ? k0 : m0, TA ? m0 : k0);
-            bring<T, SB::rows, SB::cols, SB::ld>(at + SA::elements, b, TB ? n0 : k0, TB ? k0 : n0);
+            of_a.bring(at);
+            of_b.bring(at + SA::elements);
         }
         async_commit();
     };
