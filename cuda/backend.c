@@ -4,11 +4,11 @@
  * order work, kernels/ and matmul.c, conv.c compute. */
 #include "base/log.h"
 #include "cuda/branch.h"
-#include <stdlib.h>
 #include "cuda/devices.h"
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
 #include "cuda/tune.h"
+#include <stdlib.h>
 
 enum { MIN_CAPABILITY = 80 }; /* bf16 and tf32 in hardware: Ampere and later */
 
@@ -75,6 +75,13 @@ static DltStatus pick(int index, DltErr *err)
     if (e == cudaSuccess)
         e = cudaFree(NULL); /* makes the context now, so that its errors show here */
     return dlt_cuda_check(e, DLT_NO_MARK, "cuda: opening the GPU", err);
+}
+
+/* Making the context takes a quarter of a second. */
+static void warm(int index)
+{
+    if (cudaSetDevice(index) == cudaSuccess) (void)cudaFree(NULL);
+    (void)cudaGetLastError(); /* open tells */
 }
 
 static DltStatus describe(DltDevice *dev, DltErr *err)
@@ -248,6 +255,7 @@ const DltBackend dlt_backend_cuda_plugin = {.abi = DLT_BACKEND_ABI,
                                             .align = 256,
                                             .n_lane = DLT_LANES,
                                             .open = open_device,
+                                            .warm = warm,
                                             .close = close_device,
                                             .info = info,
                                             .kernels = kernels,

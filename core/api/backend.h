@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 1 };
+enum { DLT_BACKEND_ABI = 2 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;
@@ -67,6 +67,8 @@ typedef struct DltBackend {
     size_t align;     /* of tensor slots: 64 on the CPU, 256 on CUDA */
     int n_lane;
     DltStatus (*open)(DltArena *arena, const DltDeviceOptions *o, DltDevice **dev, DltErr *err);
+    /* Begins what opening takes, on any thread, so that it is quicker; tells nothing. May be NULL. */
+    void (*warm)(int index);
     void (*close)(DltDevice *dev); /* frees its regions and programs; safe after a failed open */
     void (*info)(DltDevice *dev, DltDeviceInfo *info);
     /* NULL-terminated list for an op kind, best first, plain one last. */

@@ -1,5 +1,6 @@
 /* The public doors: train, evaluate. Sets a trainer up in an order in which what fails often fails
- * early: folder, device, plans, free space, and only then data, memory and weights. */
+ * early: folder, device, plans, free space, and only then data (beside a device that is slow to open:
+ * then at once), memory and weights. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/sys.h"
@@ -146,12 +147,29 @@ static DltStatus take_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 
 /* ---- memory and weights ------------------------------------------------------------------- */
 
-static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
+/* Once: what is loaded already stays. */
+static DltStatus read_data(DltTrainer *t, DltErr *err)
 {
     unsigned splits = 1u << DLT_TRAIN;
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++)
-        if (t->evaluator[i] != NULL) splits |= 1u << i;
-    DLT_TRY(dlt_spec_load_data(t->spec, splits, err));
+        if (has_split(t->spec, i)) splits |= 1u << i;
+    return dlt_spec_load_data(t->spec, splits, err);
+}
+
+/* A device that takes long to open does so while the data is read; else the data comes last. */
+static DltStatus open_session(DltTrainer *t, DltErr *err)
+{
+    const char *cache = t->folder != NULL ? dlt_run_folder_path(t->folder) : NULL;
+    DltWarm w;
+    DltStatus status = dlt_warm_begin(&w, t->spec, t->o) ? read_data(t, err) : DLT_OK;
+    dlt_warm_end(&w);
+    DLT_TRY(status);
+    return dlt_session_open(t->arena, t->spec, t->o, cache, &t->s, err);
+}
+
+static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
+{
+    DLT_TRY(read_data(t, err));
     if (c != NULL) DLT_TRY(dlt_resume_check_data(t->spec, c, err));
     state_of_data(t);
     return DLT_OK;
@@ -254,8 +272,7 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
     if (c == NULL && t->o->init != NULL)
         DLT_TRY(dlt_checkpoint_read(t->arena, t->o->init, &t->init, err));
     DLT_TRY(open_folder(t, c, err));
-    const char *cache = t->folder != NULL ? dlt_run_folder_path(t->folder) : NULL;
-    DLT_TRY(dlt_session_open(t->arena, t->spec, t->o, cache, &t->s, err));
+    DLT_TRY(open_session(t, err));
     DLT_TRY(plan_all(t, err));
     DLT_TRY(interrupted());
     first_state(t, c);

@@ -5,6 +5,7 @@
 
 #include "exec/run.h"
 #include "ops/step.h"
+#include <pthread.h>
 
 /* ---- setup.c ---- */
 
@@ -34,6 +35,16 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
  * memory. The spec gets the choice; where nothing fits, what needs least. Called by
  * dlt_session_open. */
 DltStatus dlt_session_choose(DltSession *s, DltErr *err) DLT_CHECKED;
+/* A device that is being got ready beside other work. begin: false when there is nothing to be gained.
+ * Until end (any number of times) the thread runs. */
+typedef struct DltWarm {
+    const DltBackend *backend;
+    int index;
+    pthread_t thread;
+    bool started;
+} DltWarm;
+bool dlt_warm_begin(DltWarm *w, const DltSpec *spec, const DltRunOptions *o);
+void dlt_warm_end(DltWarm *w);
 /* Graph, passes and plan; nothing is allocated on the device. */
 DltStatus dlt_program_plan(DltSession *s, const DltModelOptions *o, DltProgram **p,
                            DltErr *err) DLT_CHECKED;

@@ -55,6 +55,30 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
     return dlt_session_choose(s, err);
 }
 
+static void *warm(void *ctx)
+{
+    const DltWarm *w = ctx;
+    w->backend->warm(w->index);
+    return NULL;
+}
+
+bool dlt_warm_begin(DltWarm *w, const DltSpec *spec, const DltRunOptions *o)
+{
+    const char *name = o->device != NULL ? o->device : spec->device;
+    DltErr unused; /* opening the device reports it */
+    dlt_err_init(&unused);
+    *w = (DltWarm){.index = device_index(name)};
+    if (dlt_backend_find(name, DLT_NO_MARK, &w->backend, &unused) != DLT_OK) return false;
+    if (w->backend->warm == NULL || w->index < 0) return false;
+    return w->started = dlt_sys_thread(&w->thread, warm, w);
+}
+
+void dlt_warm_end(DltWarm *w)
+{
+    if (w->started) pthread_join(w->thread, NULL);
+    w->started = false;
+}
+
 /* ---- plans -------------------------------------------------------------------------------- */
 
 /* A tensor that the host reads after a run must outlive it: it lies among the states. */
