@@ -8,7 +8,6 @@
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
 #include "cuda/tune.h"
-#include <stdlib.h>
 
 enum { MIN_CAPABILITY = 80 }; /* bf16 and tf32 in hardware: Ampere and later */
 
@@ -96,7 +95,7 @@ static DltStatus describe(DltDevice *dev, DltErr *err)
     dev->memory_bytes = p.totalGlobalMem;
     dev->l2_bytes = (size_t)p.l2CacheSize;
     dev->shared_bytes = p.sharedMemPerBlockOptin;
-    dev->overlap = dev->capability >= 90 && !getenv("X_NOPDL");
+    dev->overlap = dev->capability >= 90;
     snprintf(dev->name, sizeof dev->name, "%.127s", p.name);
     if (dev->capability < MIN_CAPABILITY)
         return dlt_err(

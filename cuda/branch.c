@@ -7,7 +7,6 @@
  * Each branch has scratch and reduction counters of its own. Branch 0 is lane 0 with the plan's
  * scratch; calls that need more scratch than the other branches have stay there. */
 #include "cuda/branch.h"
-#include <stdlib.h>
 
 enum { N_BRANCH = 4, MAX_RANGES = DLT_MAX_IN + DLT_MAX_OUT };
 static const size_t side_work_bytes = (size_t)8 << 20; /* scratch of branches 1 and up */
@@ -200,7 +199,6 @@ static void needs_of(const DltBranches *b, const Recorded *r, int need[N_BRANCH]
 static int choose(const DltBranches *b, const int need[N_BRANCH], size_t work_bytes)
 {
     int n = work_bytes <= side_work_bytes && !b->single ? N_BRANCH : 1, best = -1;
-    if (getenv("X_BRANCH")) n = 1;
     for (int k = 0; k < n; k++)
         if (need[k] >= 0 && need[k] == b->last[k] && (best < 0 || need[k] > need[best])) best = k;
     if (best >= 0) return best;
