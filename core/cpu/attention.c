@@ -219,10 +219,13 @@ static void rope_task(void *ctx, int64_t begin, int64_t end)
     const DltCall *call = ctx;
     const DltRope *a = call->node->attr;
     const DltShape *s = &call->node->in[0]->shape;
+    const int32_t *place = call->in[1];
+    int64_t before = place != NULL ? *place : 0;
     double sine[DLT_MAX_HEAD_DIM], cosine[DLT_MAX_HEAD_DIM];
     for (int64_t t = begin; t < end; t++) {
         for (int64_t c = 0; c < a->head_dim / 2; c++) {
-            double angle = (double)t * pow(a->base, -2.0 * (double)c / (double)a->head_dim);
+            double angle =
+                (double)(before + t) * pow(a->base, -2.0 * (double)c / (double)a->head_dim);
             sine[c] = a->inverse ? -sin(angle) : sin(angle);
             cosine[c] = cos(angle);
         }
@@ -235,7 +238,7 @@ static void rope_task(void *ctx, int64_t begin, int64_t end)
 }
 
 /* y[c] = x[c] cos - x[c+D/2] sin, y[c+D/2] = x[c+D/2] cos + x[c] sin of the angle t base^(-2c/D).
- * x, y f32 [B,T,W].  attention.h; Su et al. 2021, equation 34 */
+ * x, y f32 [B,T,W]; place i32[1] or missing: t counts from it.  attention.h; Su et al. 2021, equation 34 */
 static DltStatus rope(const DltCall *call, DltErr *err)
 {
     (void)err;

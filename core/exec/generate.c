@@ -1,9 +1,11 @@
-/* Text from a trained model, one id after the other. The context is at most a window of T ids: when it is
+/* Text from a trained model, one id after the other: by a graph of one token with its keys and values in a
+ * cache, or by whole windows; both in f32, so that they choose the same ids. The context is at most a window of T ids: when it is
  * full, its older half is dropped, so that a cache is filled anew only every T/2 ids. The choice of
  * id number i is a pure function of its scores, the seed and i. */
 #include "base/rng.h"
 #include "base/sys.h"
 #include "exec/session.h"
+#include "ops/decode.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,7 +17,7 @@ typedef struct Choice {
 typedef struct Generator {
     const DltGenerate *g;
     DltProgram *p;
-    int64_t window, vocab;
+    int64_t window, vocab, n_cached;
     int32_t *ticket, *x; /* one window */
     void *out;           /* scores of one window */
     Choice *choice;      /* [vocab] */
@@ -78,21 +80,41 @@ static DltStatus choose(Generator *r, const DltReal *score, int64_t number, int3
 
 /* ---- scores --------------------------------------------------------------------------------- */
 
+/* One run on x, as many ids as the graph takes. */
+static DltStatus run_graph(Generator *r, int32_t place, DltErr *err)
+{
+    const DltProgram *p = r->p;
+    DltStepState state = {.update = 1, .n_micro = 1, .loss_scale = 1, .sample_weight = 1};
+    DLT_TRY(dlt_exec_write(p->exec, p->m->step, &state, err));
+    DLT_TRY(dlt_exec_write(p->exec, p->m->ticket, r->ticket, err));
+    DLT_TRY(dlt_exec_write(p->exec, p->m->data_x, r->x, err));
+    if (p->m->place != NULL) DLT_TRY(dlt_exec_write(p->exec, p->m->place, &place, err));
+    return dlt_exec_run(p->exec, DLT_PHASE_BATCH, err);
+}
+
 /* Scores of the id behind the n ids of the context, from the whole window; what stands behind them is
  * padding that no earlier place sees. */
 static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t n,
                                   const DltReal **score, DltErr *err)
 {
-    const DltProgram *p = r->p;
-    DltStepState state = {.update = 1, .n_micro = 1, .loss_scale = 1, .sample_weight = 1};
     memset(r->x, 0, (size_t)r->window * sizeof *r->x);
     memcpy(r->x, context, (size_t)n * sizeof *r->x);
-    DLT_TRY(dlt_exec_write(p->exec, p->m->step, &state, err));
-    DLT_TRY(dlt_exec_write(p->exec, p->m->ticket, r->ticket, err));
-    DLT_TRY(dlt_exec_write(p->exec, p->m->data_x, r->x, err));
-    DLT_TRY(dlt_exec_run(p->exec, DLT_PHASE_BATCH, err));
-    DLT_TRY(dlt_exec_read(p->exec, p->m->out, r->out, err));
+    DLT_TRY(run_graph(r, 0, err));
+    DLT_TRY(dlt_exec_read(r->p->exec, r->p->m->out, r->out, err));
     *score = (const DltReal *)r->out + (n - 1) * r->vocab;
+    return DLT_OK;
+}
+
+/* The same, where the first r->n_cached ids of the context have left their keys and values behind. */
+static DltStatus scores_of_token(Generator *r, const int32_t *context, int64_t n,
+                                 const DltReal **score, DltErr *err)
+{
+    for (; r->n_cached < n; r->n_cached++) {
+        r->x[0] = context[r->n_cached];
+        DLT_TRY(run_graph(r, (int32_t)r->n_cached, err));
+    }
+    DLT_TRY(dlt_exec_read(r->p->exec, r->p->m->out, r->out, err));
+    *score = r->out;
     return DLT_OK;
 }
 
@@ -109,8 +131,11 @@ static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
     int64_t start = n > r->window ? n - r->window : 0;
     for (int64_t i = 0; i < g->max_tokens && dlt_sys_signal_seen() == 0; i++, n++) {
         const DltReal *score;
-        start = context_start(r, start, n);
-        DLT_TRY(scores_of_window(r, id + start, n - start, &score, err));
+        int64_t begin = context_start(r, start, n);
+        if (begin != start) r->n_cached = 0;
+        start = begin;
+        DLT_TRY((g->no_cache ? scores_of_window : scores_of_token)(r, id + start, n - start, &score,
+                                                                   err));
         DLT_TRY(choose(r, score, i, &id[n], err));
         if (id[n] == g->tokenizer->eot) return DLT_OK;
         DLT_TRY(g->emit(g->ctx, id[n], err));
@@ -120,18 +145,25 @@ static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
 
 /* ---- setting up ----------------------------------------------------------------------------- */
 
-static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t window, DltErr *err)
+/* Scores for each place, and no place that sees those behind it. */
+static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t places, DltErr *err)
 {
     const DltTensor *out = p->m->out;
+    const DltGraph *g = p->m->graph;
     int64_t vocab = spec->data.source[DLT_TRAIN].ds.vocab;
     char shape[DLT_SHAPE_TEXT];
-    if (out->shape.rank == 3 && out->shape.dim[1] == window && out->shape.dim[2] == vocab)
+    for (int i = 0; i < g->n_node; i++) {
+        const DltNode *n = g->node[i];
+        if (n->kind == DLT_OP_attention_fwd && !((const DltAttention *)n->attr)->causal)
+            return dlt_err_at(err, DLT_E_CONFIG, n->at, DLT_NOT_CAUSAL, n->name);
+    }
+    if (out->shape.rank == 3 && out->shape.dim[1] == places && out->shape.dim[2] == vocab)
         return DLT_OK;
     return dlt_err_at(
         err, DLT_E_CONFIG, spec->model->at,
-        "model: generate needs scores [1, %lld, %lld] of an id behind each token, but "
+        "model: generate needs scores [1, %lld, %lld] of the id behind each token, but "
         "its output %s is %s",
-        (long long)window, (long long)vocab, out->name, dlt_shape_text(&out->shape, shape));
+        (long long)places, (long long)vocab, out->name, dlt_shape_text(&out->shape, shape));
 }
 
 static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
@@ -140,7 +172,7 @@ static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
     const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
     r->window = ds->x_shape.dim[0];
     r->vocab = ds->vocab;
-    DLT_TRY(check_model(p, spec, r->window, err));
+    DLT_TRY(check_model(p, spec, r->g->no_cache ? r->window : 1, err));
     r->ticket = dlt_host_memory(p->s, DLT_TICKET_INTS * sizeof *r->ticket);
     r->x = dlt_host_memory(p->s, (size_t)r->window * sizeof *r->x);
     r->out = dlt_host_memory(p->s, (size_t)dlt_tensor_bytes(p->m->out));
@@ -160,7 +192,8 @@ DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
     if (spec->data.source[DLT_TRAIN].ds.vocab == 0)
         return dlt_err(err, DLT_E_CONFIG, "%s: it was trained on samples that are no text",
                        ckpt->path);
-    DltModelOptions options = {.split = -1, .batch = 1, .scores = true};
+    DltModelOptions options = {.split = -1, .batch = 1, .scores = true, .decode = !g->no_cache};
+    spec->train.precision = DLT_PRECISION_F32; /* whatever it was trained in: the weights are f32 */
     DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
     DLT_TRY(dlt_program_plan(s, &options, &r.p, err));
     DLT_TRY(dlt_programs_fit(&r.p, 1, err));

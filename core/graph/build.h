@@ -14,6 +14,9 @@ struct DltBuild {
     DltPhase phase;
     bool training; /* dropout and batch statistics on */
     uint64_t seed;
+    /* Decoding: [N, 1] tokens at position place (i32[1]) of a context; place NULL: whole windows. */
+    DltTensor *place;
+    int64_t context;   /* tokens; 0: whole windows */
     DltTensor *step;   /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
     int n_random;      /* next stream number for dropout */
     int n_residual;    /* residual connections so far */

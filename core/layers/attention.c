@@ -2,8 +2,8 @@
  * and values side by side (qkv.weight [(heads + 2 kv_heads) head_dim, C]), attention mixes them, a
  * second one (out.weight [C, heads head_dim]) leads back.  Vaswani et al. 2017, section 3.2.2; grouped
  * queries: Ainslie et al. 2023; q/k norm: Dehghani et al. 2023, section 2; rope: Su et al. 2021. */
-#include "ops/attention.h"
 #include "layers/common.h"
+#include "ops/decode.h"
 #include "ops/norm.h"
 #include "ops/shape_ops.h"
 
@@ -164,7 +164,8 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
         DltRope rope = {.heads = a.heads + a.kv_heads, .head_dim = d, .base = c->rope_base};
         y = dlt_rope(b, y, &rope);
     }
-    return dlt_layer_linear(b, dlt_attention(b, y, &a), &out);
+    y = b->place ? dlt_attention_step(b, y, &a) : dlt_attention(b, y, &a);
+    return dlt_layer_linear(b, y, &out);
 }
 
 const DltLayerDef dlt_layer_attention = {

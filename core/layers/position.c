@@ -69,7 +69,8 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
     const Position *c = o->v;
     DltTensor *x = in[0];
     if (!dlt_layer_wants_tokens(b, o, x) || dlt_build_failed(b)) return dlt_build_poison(b);
-    int64_t t = dlt_dim(x, 1), width = dlt_dim(x, 2), rows = c->max > 0 ? c->max : t;
+    int64_t t = b->place ? b->context : dlt_dim(x, 1), width = dlt_dim(x, 2);
+    int64_t rows = c->max > 0 ? c->max : t;
     char text[DLT_TENSOR_TEXT];
     if (rows < t) {
         b->at = dlt_opts_mark(o, offsetof(Position, max));
@@ -83,6 +84,9 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
     DltTensor *w = c->kind == SINUSOIDAL
                        ? waves(b, t, width)
                        : dlt_param(b, "weight", shape, dlt_weight_init(&init, &shape));
+    if (b->place)
+        return dlt_add(b, x,
+                       dlt_reshape(b, dlt_embedding(b, b->place, w), dlt_shape3(1, 1, width)));
     if (rows > t) w = dlt_slice(b, w, 0, 0, t);
     return dlt_add(b, x, dlt_reshape(b, w, dlt_shape3(1, t, width)));
 }

@@ -141,23 +141,24 @@ static DltStatus rope_infer(const DltNode *n, DltShape out[], DltDtype dtype[], 
 
 DltTensor *dlt_rope(DltBuild *b, DltTensor *x, const DltRope *attr)
 {
-    return dlt_build_op(b, DLT_OP_rope, attr, &x, 1);
+    return dlt_build_op(b, DLT_OP_rope, attr, (DltTensor *const[]){x, b->place}, 2);
 }
 
 static void rope_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
 {
     DltRope a = *(const DltRope *)n->attr;
     a.inverse = !a.inverse;
-    din[0] = dlt_rope(b, dout[0], &a);
+    din[0] = dlt_build_op(b, DLT_OP_rope, &a, (DltTensor *const[]){dout[0], n->in[1]}, 2);
 }
 
 const DltOpDef dlt_op_rope = {.name = "rope",
-                              .n_in = 1,
+                              .n_in = 2,
                               .n_out = 1,
                               .attr_size = sizeof(DltRope),
                               .infer = rope_infer,
                               .grad = rope_grad,
                               .flops = dlt_flops_1,
+                              .optional = 1u << 1,
                               .inplace = 1,
                               .prec = DLT_PREC_KEEP,
                               .text = rope_text};

@@ -13,7 +13,7 @@
  *     being T rounded up to a multiple of 4; kept ones are divided by 1 - p (ops/dropout.h).
  *   rope: x [B, T, W] -> y: in each of the first `heads` heads of D columns, the pair (x[c], x[c + D/2])
  *     of position t is turned by the angle t base^(-2c/D); what follows is copied. `inverse` turns
- *     back, which is the gradient.  Su et al. 2021, with the halves paired as in GPT-NeoX and Llama. */
+ *     back, which is the gradient. With place i32[1] (decoding) token t stands at position place + t.  Su et al. 2021, with the halves paired as in GPT-NeoX and Llama. */
 #ifndef DLT_ATTENTION_H
 #define DLT_ATTENTION_H
 

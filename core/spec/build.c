@@ -50,7 +50,13 @@ static void add_fetch(const DltSpec *spec, const DltModelOptions *o, DltModelGra
     }
     b->step = m->step = dlt_input(b, "step", dlt_shape1((int64_t)sizeof(DltStepState)), DLT_U8);
     m->ticket = dlt_input(b, "ticket", dlt_shape2(o->batch, DLT_TICKET_INTS), DLT_I32);
-    m->data_x = dlt_input(b, "data.x", data_shape(&ds->x_shape, rows), ds->x_dtype);
+    DltShape token = dlt_shape1(1);
+    if (o->decode) {
+        b->context = ds->x_shape.dim[0];
+        b->place = m->place = dlt_input(b, "place", dlt_shape1(1), DLT_I32);
+    }
+    m->data_x =
+        dlt_input(b, "data.x", data_shape(o->decode ? &token : &ds->x_shape, rows), ds->x_dtype);
     add_normalization(spec, m, ds);
     m->x = dlt_build_op(b, DLT_OP_fetch_x, &fetch,
                         (DltTensor *const[]){m->data_x, m->ticket, m->mean, m->rstd}, 4);

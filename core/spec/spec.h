@@ -204,6 +204,7 @@ typedef struct DltModelGraph {
     DltGraph *graph;
     DltBuild *build;
     DltTensor *data_x, *data_y, *ticket, *step; /* inputs */
+    DltTensor *place;                           /* input, i32[1]: of a decoding graph; else NULL */
     DltTensor *x, *y, *w, *out, *mean, *rstd;
     DltTensor **metric_acc; /* [n_metric] views into graph->metrics; [0] is loss */
     int n_row;
@@ -216,6 +217,8 @@ typedef struct DltModelOptions {
     int64_t batch; /* rows N of one micro batch */
     bool resident;
     bool scores; /* predict: the outputs without the loss's activation */
+    /* predict: a token a sample, at the position that the input `place` says */
+    bool decode;
 } DltModelOptions;
 /* Forward graph only; the caller runs the passes (dlt_spec_passes). */
 DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,

@@ -236,12 +236,14 @@ DLT_CUDA_KERNEL(bwd, "attention_bwd.cuda.warp_row", accepts, nullptr, backward);
 /* ---- rope ---- */
 
 /* One thread a pair: y[c] = x[c] cos - x[c+D/2] sin, y[c+D/2] = x[c+D/2] cos + x[c] sin; columns behind
- * the turned heads are copied.  x, y [B,T,W] T, may be one.  Angles in double: positions reach 10^5,
+ * the turned heads are copied.  x, y [B,T,W] T, may be one; place i32[1] or null: t counts from it.  Angles in double: positions reach 10^5,
  * and a float angle would be off by 10^-2 there.  ops/attention.h; Su et al. 2021 */
 template <typename T>
-__global__ void rope_k(DltRope a, const T *x, T *y, int64_t rows, int64_t t, int64_t width)
+__global__ void rope_k(DltRope a, const T *x, const int32_t *place, T *y, int64_t rows, int64_t t,
+                       int64_t width)
 {
     begin();
+    int64_t before = place ? *place : 0;
     int64_t half = a.head_dim / 2, pairs = a.heads * half, rest = width - 2 * pairs;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t n = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; n < rows * (pairs + rest);
@@ -252,7 +254,8 @@ __global__ void rope_k(DltRope a, const T *x, T *y, int64_t rows, int64_t t, int
             continue;
         }
         int64_t c = p % half, lo = at + p / half * a.head_dim + c;
-        double angle = (double)(row % t) * pow(a.base, -2.0 * (double)c / (double)a.head_dim);
+        double angle =
+            (double)(before + row % t) * pow(a.base, -2.0 * (double)c / (double)a.head_dim);
         float k = (float)cos(angle), s = (float)(a.inverse ? -sin(angle) : sin(angle));
         float u = to_float(x[lo]), v = to_float(x[lo + half]);
         y[lo] = from_float<T>(u * k - v * s);
@@ -268,7 +271,8 @@ static DltStatus rope_launch(const DltCall *c, DltErr *err)
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(c->node->in[0]->dtype, T,
                    s = enqueue(c, err, rope_k<T>, blocks_for(c, n, BLOCK), BLOCK, 0, a,
-                               (const T *)c->in[0], (T *)c->out[0], rows, x->dim[1], x->dim[2]));
+                               (const T *)c->in[0], (const int32_t *)c->in[1], (T *)c->out[0], rows,
+                               x->dim[1], x->dim[2]));
     return s;
 }
 static bool rope_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -279,10 +283,63 @@ static bool rope_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not
 }
 DLT_CUDA_KERNEL(rope, "rope.cuda.pair", rope_accepts, nullptr, rope_launch);
 
+/* ---- one new token ---- */
+
+/* A token's keys and values go into row `place` of the cache; o = attention of its queries over the
+ * rows they see, the running maximum m and sum l corrected as they grow. The new row is read where it
+ * comes from, so no head waits for another. qkv f32 [B,1,(Hq+2Hkv)D], cache f32 [B,T,2 Hkv D], place
+ * i32[1], o f32 [B,1,Hq D]. A warp a query head.  ops/decode.h */
+__global__ void step_k(Shape s, const float *qkv, float *cache, const int32_t *place, float *o)
+{
+    begin();
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP, i = *place;
+    if (row >= s.batch * s.a.heads || i < 0 || i >= s.t) return;
+    int64_t h = row % s.a.heads, b = row / s.a.heads, d = s.a.head_dim, kv = h / s.group;
+    int64_t pair = 2 * s.a.kv_heads * d;
+    const float *token = qkv + b * s.width, *pairs = token + s.a.heads * d;
+    float *past = cache + b * s.t * pair;
+    int64_t k_at = kv * d, v_at = k_at + s.a.kv_heads * d;
+    Vector q = load(s, token + h * d), k = load(s, pairs + k_at), v = load(s, pairs + v_at);
+    if (h % s.group == 0) {
+        store(s, past + i * pair + k_at, k, 1.0f);
+        store(s, past + i * pair + v_at, v, 1.0f);
+    }
+    float m = (float)s.a.scale * dot(q, k), l = 1;
+    Vector sum = v;
+    DltKeys keys = dlt_attention_keys(&s.a, i, s.t);
+    for (int64_t j = keys.lo; j < i; j++) {
+        float x = (float)s.a.scale * dot(q, load(s, past + j * pair + k_at));
+        float top = fmaxf(m, x), old = expf(m - top), p = expf(x - top);
+        l = l * old + p;
+        add(sum, old, load(s, past + j * pair + v_at), p);
+        m = top;
+    }
+    store(s, o + row * d, sum, 1.0f / l);
+}
+
+static DltStatus step_launch(const DltCall *c, DltErr *err)
+{
+    const DltShape *x = &c->node->in[0]->shape, *cache = &c->node->in[1]->shape;
+    DltAttention a = *(const DltAttention *)c->node->attr;
+    Shape s = {a, x->dim[0], cache->dim[1], x->dim[2], a.heads / a.kv_heads};
+    int64_t warps = x->dim[0] * a.heads;
+    return enqueue(c, err, step_k, (unsigned)((warps + WARPS - 1) / WARPS), BLOCK, 0, s,
+                   (const float *)c->in[0], (float *)c->in[1], (const int32_t *)c->in[2],
+                   (float *)c->out[0]);
+}
+static bool step_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (n->in[0]->dtype == DLT_F32) return true;
+    return dlt_cuda_refuse(why_not, "qkv is not f32");
+}
+DLT_CUDA_KERNEL(step, "attention_step.cuda.warp_row", step_accepts, nullptr, step_launch);
+
 } // namespace
 
 extern "C" {
 const DltKernel *const dlt_cuda_attention_fwd[] = {&fwd, nullptr};
 const DltKernel *const dlt_cuda_attention_bwd[] = {&bwd, nullptr};
 const DltKernel *const dlt_cuda_rope[] = {&rope, nullptr};
+const DltKernel *const dlt_cuda_attention_step[] = {&step, nullptr};
 }

@@ -1,6 +1,6 @@
 /* Attention, rotary positions, gated units: odd lengths, grouped queries, windows, masks, dropout. */
-#include "ops/attention.h"
 #include "cases.h"
+#include "ops/decode.h"
 #include "ops/gated.h"
 #include "ops/step.h"
 
@@ -44,6 +44,22 @@ static const Case rows[] = {
     {OP(rope), .why = "heads in front of values", .in = {X(2, 33, 24)},
      ATTR(DltRope, 2, 8, 100, false)},
     {OP(rope), .why = "back", .in = {X(1, 7, 4)}, ATTR(DltRope, 1, 2, 10000, true)},
+
+    {OP(rope), .why = "one token, somewhere", .in = {X(2, 1, 24), C_BELOW(1000, ID, 1)},
+     ATTR(DltRope, 2, 8, 100, false)},
+
+    {OP(attention_step), .why = "one token over 7", .forward_only = true,
+     .in = {C(NORMAL, 2, 1, 24), C(NORMAL, 2, 7, 16), C_BELOW(7, ID, 1)},
+     ATTENTION(2, 2, 4, .causal = true)},
+    {OP(attention_step), .why = "grouped, window, odd width", .forward_only = true,
+     .in = {C(NORMAL, 1, 1, 56), C(NORMAL, 1, 133, 28), C_BELOW(133, ID, 1)},
+     ATTENTION(4, 2, 7, .causal = true, .window = 20)},
+    {OP(attention_step), .why = "wide heads, one key head", .forward_only = true,
+     .in = {C(NORMAL, 3, 1, 640), C(NORMAL, 3, 40, 256), C_BELOW(40, ID, 1)},
+     ATTENTION(3, 1, 128, .causal = true)},
+    {OP(attention_step), .why = "the first token", .forward_only = true,
+     .in = {C(NORMAL, 1, 1, 12), C(NORMAL, 1, 5, 8), C_BELOW(1, ID, 1)},
+     ATTENTION(1, 1, 4, .causal = true)},
 
     {OP(gated_fwd), .why = "silu", .in = {X(3, 37), X(3, 37)}, ATTR(DltUnary, DLT_FN_SILU, 0)},
     {OP(gated_fwd), .why = "gelu", .in = {X(2, 5, 300), X(2, 5, 300)},
