@@ -118,6 +118,10 @@ static DltStatus run(const DltArgs *args, DltErr *err)
     DltSpec *spec = NULL;
     DLT_TRY(dlt_checkpoint_read(args->arena, dlt_checkpoint_path(args, args->word[0]), &c, err));
     DLT_TRY(dlt_spec_from_checkpoint(args, c, &spec, err));
+    if (spec->data.source[DLT_TRAIN].ds.vocab > 0)
+        return dlt_err(err, DLT_E_CONFIG,
+                       "%s: a model of text predicts the next token; `dltrain generate` shows them",
+                       c->path);
     for (int i = 1; i < args->n_word; i++)
         DLT_TRY(predict_file(args, spec, c, args->word[i], err));
     return DLT_OK;

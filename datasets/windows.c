@@ -191,3 +191,38 @@ DltStatus dlt_windows_load(DltArena *arena, DltDataset *ds, DltErr *err)
     ds->fingerprint = dlt_hash(facts, sizeof facts, ds->fingerprint);
     return DLT_OK;
 }
+
+typedef struct Bytes {
+    const DltTokenizer *t;
+    int64_t window, bytes, tokens;
+} Bytes;
+
+static DltStatus count_bytes(const DltSamples *c, DltErr *err)
+{
+    (void)err;
+    Bytes *b = c->ctx;
+    const int32_t *y = c->y;
+    for (int64_t i = 0; i < c->n * b->window; i++) {
+        int64_t n;
+        if (y[i] == DLT_IGNORED) continue;
+        (void)dlt_tokenizer_bytes(b->t, y[i], &n);
+        b->bytes += n;
+        b->tokens++;
+    }
+    return DLT_OK;
+}
+
+DltStatus dlt_split_bytes(const DltSplit *s, double *bytes_per_token, DltErr *err)
+{
+    const DltDataset *ds = s->ds;
+    Bytes b = {.t = ds->tokenizer};
+    if (ds->vocab == 0 || b.t == NULL || b.t->state == NULL)
+        return dlt_err(
+            err, DLT_E_CONFIG,
+            "eval.metrics: bits_per_byte needs text and a tokenizer that knows the bytes of "
+            "its ids (data.tokenizer)");
+    b.window = ds->y_shape.dim[0];
+    DLT_TRY(dlt_samples_each(s, count_bytes, &b, err));
+    *bytes_per_token = b.tokens > 0 ? (double)b.bytes / (double)b.tokens : 0;
+    return DLT_OK;
+}

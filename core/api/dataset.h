@@ -70,6 +70,9 @@ typedef struct DltSplit {
     int64_t n;
     const int64_t *id;
 } DltSplit;
+/* Mean number of bytes of the targets of a split of token data: reads all of it. CONFIG without a
+ * tokenizer that knows the bytes of its ids. */
+DltStatus dlt_split_bytes(const DltSplit *s, double *bytes_per_token, DltErr *err) DLT_CHECKED;
 /* `val: 10% of train`: a sample is held out when the hash of its content and label falls below the
  * fraction, so equal samples stay together and the split never changes with order. Of tokens the last
  * windows are held out. */

@@ -81,6 +81,7 @@ typedef struct DltMetricDef {
     const char *name, *help;
     DltTargetKind target;
     bool any_target, higher_is_better;
+    bool per_byte; /* value is of a token; the run divides it by the mean bytes of a token */
     int64_t (*n_acc)(int64_t n_out);
     void (*build)(DltBuild *b, DltTensor *out, DltTensor *y, DltTensor *w, DltTensor *loss,
                   DltTensor *acc);

@@ -29,8 +29,10 @@ void dlt_metric_values(const DltProgram *p, const double *acc, double *value)
 {
     const DltSpec *spec = p->s->spec;
     int64_t n_out = dlt_dim(p->m->out, -1);
-    for (int i = 0; i < spec->n_metric; i++)
+    for (int i = 0; i < spec->n_metric; i++) {
         value[i] = spec->metric[i]->value(acc + p->m->metric_acc[i]->view_offset, n_out);
+        if (spec->metric[i]->per_byte) value[i] /= dlt_program_source(p)->bytes_per_token;
+    }
 }
 
 /* An evaluation has counters of its own; nothing of training depends on them. */

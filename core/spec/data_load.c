@@ -203,6 +203,20 @@ static DltStatus measure(DltSpec *spec, DltErr *err)
     return DLT_OK;
 }
 
+/* For metrics of a byte. */
+static DltStatus measure_bytes(DltSpec *spec, unsigned splits, DltErr *err)
+{
+    bool wanted = false;
+    for (int i = 0; i < spec->n_metric; i++)
+        wanted = wanted || spec->metric[i]->per_byte;
+    for (int i = 0; i < DLT_N_SPLIT && wanted; i++) {
+        DltSource *s = &spec->data.source[i];
+        if ((splits >> i & 1) && s->def && s->bytes_per_token == 0)
+            DLT_TRY(dlt_split_bytes(&s->split, &s->bytes_per_token, err));
+    }
+    return DLT_OK;
+}
+
 DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
 {
     DltSource *s = spec->data.source;
@@ -213,9 +227,10 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
         if (s[i].def->load) DLT_TRY(s[i].def->load(spec->arena, &s[i].ds, err));
         s[i].loaded = true;
     }
-    if (!(splits & 1u << DLT_TRAIN)) return DLT_OK;
+    if (!(splits & 1u << DLT_TRAIN)) return measure_bytes(spec, splits, err);
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) /* what loading found out about the shared set */
         if (s[i].fraction > 0.0) s[i].ds = s[DLT_TRAIN].ds;
     if (spec->sections->counted_early) DLT_TRY(cut_shares(spec, err));
-    return spec->data.mean.n > 0 ? DLT_OK : measure(spec, err);
+    if (spec->data.mean.n == 0) DLT_TRY(measure(spec, err));
+    return measure_bytes(spec, splits, err);
 }

@@ -18,6 +18,7 @@ typedef struct DltSource {    /* one of data.train, data.val, data.test */
     DltDataset ds;
     DltSplit split; /* ids are ready after dlt_spec_load_data */
     bool loaded;
+    double bytes_per_token; /* for metrics of a byte; 0: not measured */
 } DltSource;
 
 enum { DLT_TRAIN, DLT_VAL, DLT_TEST, DLT_N_SPLIT };

@@ -1,4 +1,5 @@
-/* loss: the mean loss as trained. perplexity: exp of the mean negative log likelihood, without
+/* loss: the mean loss as trained. bits_per_byte: the mean negative log likelihood to the base 2, of a byte
+ * of the text, so that tokenizers can be compared. perplexity: exp of the mean negative log likelihood, without
  * label smoothing or class weights, whatever the loss uses. */
 #include "ops/loss_ops.h"
 #include "train/metric.h"
@@ -47,6 +48,12 @@ static void build_perplexity(DltBuild *b, DltTensor *out, DltTensor *y, DltTenso
     dlt_metric_add(b, is_plain ? loss : dlt_cross_entropy(b, out, y, w, NULL, &attr), acc);
 }
 
+/* Bits of a token. */
+static double bits(const double *acc, int64_t n_out)
+{
+    return dlt_metric_ratio(acc, n_out) / log(2.0);
+}
+
 static double perplexity(const double *acc, int64_t n_out)
 {
     return exp(dlt_metric_ratio(acc, n_out));
@@ -68,4 +75,15 @@ const DltMetricDef dlt_metric_def_perplexity = {
     .n_acc = dlt_metric_pair,
     .build = build_perplexity,
     .value = perplexity,
+};
+
+const DltMetricDef dlt_metric_def_bits_per_byte = {
+    .name = "bits_per_byte",
+    .help = "mean negative log likelihood of a byte of text in bits, without smoothing or class "
+            "weights",
+    .target = DLT_TARGET_CLASS,
+    .per_byte = true,
+    .n_acc = dlt_metric_pair,
+    .build = build_perplexity,
+    .value = bits,
 };

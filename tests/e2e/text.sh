@@ -73,6 +73,13 @@ done
 # the checkpoint is enough
 run eval runs/learned --check
 verdict "eval from the checkpoint gives the stored metrics" $code
+# one byte a character: a byte's bits are a token's; of the BPE the shards tell how many bytes a token has
+run eval runs/learned "eval.metrics=[perplexity, bits_per_byte]"
+awk '{v[$1] = $2} END {d = log(v["val.perplexity"]) / log(2) - v["val.bits_per_byte"]; exit !(d < 1e-4 && d > -1e-4)}' "$work/stdout"
+verdict "bits of a byte are those of a character" $?
+run eval runs/rope "eval.metrics=[perplexity, bits_per_byte]"
+awk '{v[$1] = $2} END {r = log(v["val.perplexity"]) / log(2) / v["val.bits_per_byte"]; exit !(r > 1.7 && r < 2.3)}' "$work/stdout"
+verdict "bits of a byte are fewer than those of a token of about two bytes" $?
 mv "$work/text.txt" "$work/hidden.txt"
 mv "$work/bpe.json" "$work/hidden.json"
 run generate runs/learned --prompt "The" --max-tokens 5
@@ -83,6 +90,8 @@ run eval runs/rope
 verdict "eval needs no tokenizer file" $code
 mv "$work/hidden.txt" "$work/text.txt"
 mv "$work/hidden.json" "$work/bpe.json"
+run predict runs/learned text.txt
+refused "predict sends models of text to generate" 2 "a model of text predicts the next token; \`dltrain generate\` shows them"
 run generate runs/learned --prompt "é"
 refused "a character that the text lacks" 3 "--prompt: error: byte 0: the character 'é' (U+00E9) is not among the"
 run generate runs/learned --temperature 101
@@ -103,6 +112,8 @@ config raw "train: {tokens: ids.bin, vocab: 300}" "" "{heads: 2, causal: true}"
 printf 'a\001%.0s' {1..100} >"$work/ids.bin"
 run check raw.yaml
 verdict "the header of raw ids is enough for check" $code
+run train raw.yaml "eval.metrics=[bits_per_byte]" train.batch=2 data.train.vocab=400 --out "$work/runs/bad"
+refused "bits of a byte without a tokenizer" 2 "eval.metrics: bits_per_byte needs text and a tokenizer"
 run train raw.yaml --out "$work/runs/bad"
 refused "an id beyond the vocabulary" 3 "ids.bin: error: byte 0: token 0 is id 353, but the vocabulary has 300 ids"
 [ ! -e "$work/runs/bad" ]
