@@ -71,24 +71,26 @@ static bool names_it(const char *word, const Topic *t, const char *name)
     return strcmp(word, name) == 0 || strcmp(word, full) == 0;
 }
 
-/* "train.batch" or "adamw.lr": one key of one thing. */
+/* "train.batch", "adamw.lr": one key of one thing; "ema": that key wherever it stands. */
 static bool print_key(const char *word)
 {
-    const char *dot = strrchr(word, '.');
-    if (!dot) return false;
+    const char *dot = strrchr(word, '.'), *key = dot ? dot + 1 : word;
     char owner[128];
-    snprintf(owner, sizeof owner, "%.*s", (int)(dot - word), word);
+    snprintf(owner, sizeof owner, "%.*s", dot ? (int)(dot - word) : 0, word);
     DltRegistryRow r;
+    bool found = false;
     for (int t = 0; t < N_TOPIC; t++)
-        for (int i = 0; topic_row(&topics[t], i, &r); i++)
-            for (const DltField *f = r.fields; names_it(owner, &topics[t], r.name) && f && f->key;
-                 f++)
-                if (strcmp(f->key, dot + 1) == 0) {
-                    const DltField one[2] = {*f, DLT_FIELDS_END};
-                    dlt_schema_explain(one, stdout);
-                    return true;
-                }
-    return false;
+        for (int i = 0; topic_row(&topics[t], i, &r); i++) {
+            const DltField *f = !dot || names_it(owner, &topics[t], r.name) ? r.fields : NULL;
+            while (f && f->key && strcmp(f->key, key) != 0)
+                f++;
+            if (!f || !f->key) continue;
+            const DltField one[2] = {*f, DLT_FIELDS_END};
+            printf("%s%s%s:\n", topics[t].path, topics[t].path[0] ? "." : "", r.name);
+            dlt_schema_explain(one, stdout);
+            found = true;
+        }
+    return found;
 }
 
 static DltStatus unknown(const char *word, DltErr *err)
