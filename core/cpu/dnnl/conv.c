@@ -25,7 +25,9 @@ static DltDnnlConv describe(const DltNode *n)
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    if (!dlt_fast_f32(n, why_not)) return false;
+    bool low = n->in[0]->dtype == DLT_BF16 && n->in[1]->dtype == DLT_BF16 &&
+               (n->kind != DLT_OP_conv_fwd || !n->in[2] || n->in[2]->dtype == DLT_F32);
+    if (!(low && dlt_dnnl_has_bf16()) && !dlt_fast_f32(n, why_not)) return false;
     DltArena *arena = dlt_arena_new();
     if (!arena) return false;
     size_t work = 0;
@@ -49,10 +51,9 @@ static DltStatus fwd(const DltCall *c, DltErr *err)
     const DltConv *a = c->node->attr;
     void *arg[4] = {c->in[0], c->in[1], c->in[2], a->ep.save_pre ? c->out[1] : c->out[0]};
     DLT_TRY(dlt_dnnl_run(c->state, arg, c->work, err));
-    bool fused = a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre;
-    DltFlat f = {.fn = a->ep.act, .x = arg[3], .y = c->out[0]};
-    if (a->ep.act.fn && !fused)
-        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
+    DltEpilogue rest = a->ep;
+    if (a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre) rest.act.fn = DLT_FN_NONE; /* a post-op */
+    dlt_fast_finish(c, &rest, arg[3], NULL);
     return DLT_OK;
 }
 
@@ -61,9 +62,7 @@ static DltStatus bwd_data(const DltCall *c, DltErr *err)
     const DltConv *a = c->node->attr;
     void *arg[4] = {c->in[0], c->in[1], NULL, c->out[0]};
     DLT_TRY(dlt_dnnl_run(c->state, arg, c->work, err));
-    DltFlat f = {.fn = a->ep.act_grad, .x = c->out[0], .saved = c->in[2], .y = c->out[0]};
-    if (a->ep.act_grad.fn)
-        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
+    dlt_fast_finish(c, &a->ep, c->out[0], c->in[2]);
     return DLT_OK;
 }
 

@@ -11,6 +11,8 @@
 /* True when every tensor of the node is f32 (f64 for losses and sums, integers for labels) and rank-4 ones
  * may have any layout; fills why_not otherwise. */
 bool dlt_fast_f32(const DltNode *n, DltWhy *why_not);
+/* The same, but images (rank 4, channel-blocked) may be bf16, all of them: *low. */
+bool dlt_fast_images(const DltNode *n, bool *low, DltWhy *why_not);
 /* Channels that lie together in memory: 8 or 16 for the blocked layouts, 0 for the others. */
 int64_t dlt_fast_block(const DltTensor *t);
 
@@ -36,6 +38,8 @@ extern const DltKernel *const dlt_fast_rms_norm_fwd[];
 extern const DltKernel *const dlt_fast_rms_norm_bwd[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
+extern const DltKernel dlt_low_unary_fwd, dlt_low_unary_bwd, dlt_low_binary, dlt_low_bias_bwd,
+    dlt_low_matmul;
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
 extern const DltKernel dlt_fast_product;           /* before sgemm in its list */
 
@@ -47,6 +51,15 @@ typedef struct DltFlat {
     const float *x, *saved; /* saved: unary_bwd and act_grad */
     float *y;
 } DltFlat;
+/* The same on bf16; saved decides which. */
+typedef struct DltFlatLow {
+    DltUnary fn;
+    const uint16_t *x, *saved;
+    uint16_t *y;
+} DltFlatLow;
+void dlt_fast_act_low(void *flat, int64_t begin, int64_t end);
+void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made,
+                     const void *saved);
 void dlt_fast_act(void *flat, int64_t begin, int64_t end);
 void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end);
 

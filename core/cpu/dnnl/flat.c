@@ -20,6 +20,23 @@ bool dlt_fast_f32(const DltNode *n, DltWhy *why_not)
     return true;
 }
 
+bool dlt_fast_images(const DltNode *n, bool *low, DltWhy *why_not)
+{
+    *low = n->in[0]->dtype == DLT_BF16;
+    for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
+        const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
+        if (!t || !dlt_dtype_is_float(t->dtype) || t->dtype == DLT_F64) continue;
+        bool image = t->shape.rank == 4 && dlt_fast_block(t) > 0;
+        if (t->dtype == (image ? n->in[0]->dtype : DLT_F32) &&
+            (t->dtype == DLT_F32 || t->dtype == DLT_BF16))
+            continue;
+        snprintf(why_not->text, sizeof why_not->text, "%s is %s", t->name,
+                 dlt_dtype_name(t->dtype));
+        return false;
+    }
+    return true;
+}
+
 static bool same_layout(const DltNode *n, DltWhy *why_not)
 {
     for (int i = 1; i < DLT_MAX_IN; i++)
@@ -251,7 +268,7 @@ static const DltKernel unary_fwd_k = {"unary_fwd.cpu.vector", unary_accepts, NUL
 static const DltKernel unary_bwd_k = {"unary_bwd.cpu.vector", unary_accepts, NULL, unary_bwd};
 static const DltKernel binary_k = {"binary.cpu.vector", binary_accepts, NULL, binary};
 static const DltKernel bias_bwd_k = {"bias_bwd.cpu.vector", bias_accepts, bias_prepare, bias_bwd};
-const DltKernel *const dlt_fast_unary_fwd[] = {&unary_fwd_k, NULL};
-const DltKernel *const dlt_fast_unary_bwd[] = {&unary_bwd_k, NULL};
-const DltKernel *const dlt_fast_binary[] = {&binary_k, NULL};
-const DltKernel *const dlt_fast_bias_bwd[] = {&bias_bwd_k, NULL};
+const DltKernel *const dlt_fast_unary_fwd[] = {&unary_fwd_k, &dlt_low_unary_fwd, NULL};
+const DltKernel *const dlt_fast_unary_bwd[] = {&unary_bwd_k, &dlt_low_unary_bwd, NULL};
+const DltKernel *const dlt_fast_binary[] = {&binary_k, &dlt_low_binary, NULL};
+const DltKernel *const dlt_fast_bias_bwd[] = {&bias_bwd_k, &dlt_low_bias_bwd, NULL};

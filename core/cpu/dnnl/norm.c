@@ -2,6 +2,7 @@
  * statistics, one to apply. Sums run in f32 over one plane around the channel's first value and in double
  * across planes, in a fixed order. Formulas in ops/norm.h. */
 #include "ops/norm.h"
+#include "base/half.h"
 #include "cpu/dnnl/tile.h"
 
 #include <math.h>
@@ -10,8 +11,9 @@ enum { SPLITS = 8, STRANDS = 4 /* sums side by side, for the adder's latency */ 
 
 typedef struct Norm {
     int64_t n, blocks, hw, blk, splits; /* splits of N for the sums */
-    const float *x, *y, *dy, *dy2, *res;
-    float *out, *dres;
+    const void *x, *y, *dy, *dy2, *res; /* f32 or bf16 */
+    void *out, *dres;
+    bool low; /* bf16 */
     const float *w, *b;
     float *mean, *rstd;  /* [C] */
     double *sum;         /* [splits][2][C] */
@@ -33,7 +35,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
             return false;
         }
     }
-    if (dlt_fast_block(n->out[0]) > 0) return dlt_fast_f32(n, why_not);
+    bool low;
+    if (dlt_fast_block(n->out[0]) > 0) return dlt_fast_images(n, &low, why_not);
     snprintf(why_not->text, sizeof why_not->text, "not channel-blocked");
     return false;
 }
@@ -48,6 +51,7 @@ static Norm describe(const DltNode *n)
                   .hw = s->dim[2] * s->dim[3],
                   .blk = blk,
                   .splits = s->dim[0] < SPLITS ? s->dim[0] : SPLITS,
+                  .low = n->in[0]->dtype == DLT_BF16,
                   .relu = a->relu};
 }
 
@@ -82,48 +86,68 @@ DLT_INLINE void add_strands(const DltV8 sum[STRANDS], const DltV8 square[STRANDS
     }
 }
 
-/* sum (x - pivot), sum (x - pivot)^2 of eight channels of a plane. */
-DLT_INLINE void plane_stats(const float *x, const float *pivot, int64_t hw, int blk, double *s,
+/* sum (x - pivot), sum (x - pivot)^2 of eight channels of the plane at `at`; the pivot is their first value. */
+DLT_INLINE void plane_stats(const Norm *k, int64_t first, int64_t at, int blk, bool low, double *s,
                             double *q)
 {
-    DltV8 sum[STRANDS] = {{0}}, square[STRANDS] = {{0}}, p = *(const DltV8 *)pivot;
+    DltV8 sum[STRANDS] = {{0}}, square[STRANDS] = {{0}}, pivot, d;
     int64_t i = 0;
-    for (; i + STRANDS <= hw; i += STRANDS)
+    dlt_v8_load(k->x, first, low, &pivot);
+    for (; i + STRANDS <= k->hw; i += STRANDS)
 #pragma GCC unroll 4
-        for (int k = 0; k < STRANDS; k++) {
-            DltV8 d = *(const DltV8 *)(x + (i + k) * blk) - p;
-            sum[k] += d;
-            square[k] += d * d;
+        for (int j = 0; j < STRANDS; j++) {
+            dlt_v8_load(k->x, at + (i + j) * blk, low, &d);
+            d -= pivot;
+            sum[j] += d;
+            square[j] += d * d;
         }
-    for (; i < hw; i++) {
-        DltV8 d = *(const DltV8 *)(x + i * blk) - p;
+    for (; i < k->hw; i++) {
+        dlt_v8_load(k->x, at + i * blk, low, &d);
+        d -= pivot;
         sum[0] += d;
         square[0] += d * d;
     }
     add_strands(sum, square, s, q);
 }
 
+/* Calls f(k, ..., blk, low) with block and type known to the compiler. */
+#define BY_TYPE(f, k, ...)                                                                         \
+    do {                                                                                           \
+        if ((k)->blk == 8 && !(k)->low)                                                            \
+            f(k, __VA_ARGS__, 8, false);                                                           \
+        else if ((k)->blk == 8)                                                                    \
+            f(k, __VA_ARGS__, 8, true);                                                            \
+        else if (!(k)->low)                                                                        \
+            f(k, __VA_ARGS__, 16, false);                                                          \
+        else                                                                                       \
+            f(k, __VA_ARGS__, 16, true);                                                           \
+    } while (0)
+
+/* Samples of one part for one channel block: s and q of its channels. */
+DLT_INLINE void part_stats(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
+{
+    int64_t c = k->blocks * k->blk, plane = k->hw * blk;
+    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
+    memset(s, 0, (size_t)blk * sizeof *s);
+    memset(q, 0, (size_t)blk * sizeof *q);
+    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
+        for (int half = 0; half < blk; half += 8)
+            plane_stats(k, cb * plane + half, (n * k->blocks + cb) * plane + half, blk, low,
+                        s + half, q + half);
+}
+
 /* Task t: channel block t / splits, part t % splits of the samples. */
 DLT_CLONES static void stats_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
-    int64_t c = k->blocks * k->blk;
-    for (int64_t t = begin; t < end; t++) {
-        int64_t cb = t / k->splits, part = t % k->splits;
-        double *s = k->sum + part * 2 * c + cb * k->blk, *q = s + c;
-        const float *pivot = k->x + cb * k->hw * k->blk;
-        memset(s, 0, (size_t)k->blk * sizeof *s);
-        memset(q, 0, (size_t)k->blk * sizeof *q);
-        for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++) {
-            const float *x = k->x + (n * k->blocks + cb) * k->hw * k->blk;
-            if (k->blk == 8) {
-                plane_stats(x, pivot, k->hw, 8, s, q);
-            } else {
-                plane_stats(x, pivot, k->hw, 16, s, q);
-                plane_stats(x + 8, pivot + 8, k->hw, 16, s + 8, q + 8);
-            }
-        }
-    }
+    for (int64_t t = begin; t < end; t++)
+        BY_TYPE(part_stats, k, t / k->splits, t % k->splits);
+}
+
+static float first_value(const Norm *k, int64_t channel)
+{
+    int64_t at = channel / k->blk * k->hw * k->blk + channel % k->blk;
+    return k->low ? dlt_bf16_to(((const uint16_t *)k->x)[at]) : ((const float *)k->x)[at];
 }
 
 static double total(const Norm *k, int which, int64_t channel)
@@ -136,44 +160,42 @@ static double total(const Norm *k, int which, int64_t channel)
 }
 
 /* out = act(x * a1 + a2 + res) of eight channels of a plane. */
-DLT_INLINE void apply_half(const Norm *k, int64_t offset, int64_t c, int blk, bool has_res,
-                           bool relu)
+DLT_INLINE void apply_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
+                           bool has_res, bool relu)
 {
-    const float *x = k->x + offset, *res = k->res + (has_res ? offset : 0);
-    float *y = k->out + offset;
-    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
-    for (int64_t i = 0; i < k->hw * blk; i += blk) {
-        DltV8 v = *(const DltV8 *)(x + i) * a1 + a2;
-        if (has_res) v += *(const DltV8 *)(res + i);
+    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c), v, res;
+    for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
+        dlt_v8_load(k->x, at, low, &v);
+        v = v * a1 + a2;
+        if (has_res) {
+            dlt_v8_load(k->res, at, low, &res);
+            v += res;
+        }
         if (relu) dlt_v8_relu(&v);
-        *(DltV8 *)(y + i) = v;
+        dlt_v8_store(k->out, at, low, &v);
     }
 }
 
-DLT_INLINE void apply_plane(const Norm *k, int64_t offset, int64_t c, int blk)
+DLT_INLINE void apply_plane(const Norm *k, int64_t plane, int blk, bool low)
 {
     for (int half = 0; half < blk; half += 8) {
+        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
         if (k->res && k->relu)
-            apply_half(k, offset + half, c + half, blk, true, true);
+            apply_half(k, offset, c, blk, low, true, true);
         else if (k->res)
-            apply_half(k, offset + half, c + half, blk, true, false);
+            apply_half(k, offset, c, blk, low, true, false);
         else if (k->relu)
-            apply_half(k, offset + half, c + half, blk, false, true);
+            apply_half(k, offset, c, blk, low, false, true);
         else
-            apply_half(k, offset + half, c + half, blk, false, false);
+            apply_half(k, offset, c, blk, low, false, false);
     }
 }
 
 DLT_CLONES static void apply_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
-    for (int64_t p = begin; p < end; p++) {
-        int64_t cb = p % k->blocks * k->blk, offset = p * k->hw * k->blk;
-        if (k->blk == 8)
-            apply_plane(k, offset, cb, 8);
-        else
-            apply_plane(k, offset, cb, 16);
-    }
+    for (int64_t p = begin; p < end; p++)
+        BY_TYPE(apply_plane, k, p);
 }
 
 static DltStatus fwd(const DltCall *call, DltErr *err)
@@ -188,7 +210,7 @@ static DltStatus fwd(const DltCall *call, DltErr *err)
     dlt_pool_for(call->stream, k.blocks * k.splits, 1, stats_task, &k);
     double count = (double)(k.n * k.hw);
     for (int64_t c = 0; c < k.blocks * k.blk; c++) {
-        double pivot = (double)k.x[c / k.blk * k.hw * k.blk + c % k.blk];
+        double pivot = (double)first_value(&k, c);
         double shift = total(&k, 0, c) / count, mean = pivot + shift;
         double var = total(&k, 1, c) / count - shift * shift;
         if (var < 0) var = 0;
@@ -223,104 +245,104 @@ static DltStatus infer(const DltCall *call, DltErr *err)
 }
 
 /* d = dy (+ dy2) where y > 0 (relu), else dy (+ dy2) */
-DLT_INLINE void masked(const Norm *k, const float *dy2, int64_t at, bool relu, DltV8 *d)
+DLT_INLINE void masked(const Norm *k, const void *dy2, int64_t at, bool low, bool relu, DltV8 *d)
 {
-    *d = *(const DltV8 *)(k->dy + at);
-    if (dy2) *d += *(const DltV8 *)(dy2 + at);
-    if (relu) *d = (DltV8)((DltI8)*d & (*(const DltV8 *)(k->y + at) > 0.0F));
+    DltV8 other;
+    dlt_v8_load(k->dy, at, low, d);
+    if (dy2) {
+        dlt_v8_load(dy2, at, low, &other);
+        *d += other;
+    }
+    if (!relu) return;
+    dlt_v8_load(k->y, at, low, &other);
+    *d = (DltV8)((DltI8)*d & (other > 0.0F));
 }
 
 /* sum d, sum d (x - mean) of eight channels of a plane. */
-DLT_INLINE void grad_sums_half(const Norm *k, int64_t offset, int64_t c, int blk, bool relu,
-                               double *s, double *q)
+DLT_INLINE void grad_sums_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
+                               bool relu, double *s, double *q)
 {
-    DltV8 sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const DltV8 *)(k->mean + c), d;
-    const float *dy2 = k->dy2;
+    DltV8 sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const DltV8 *)(k->mean + c);
+    DltV8 d, x;
+    const void *dy2 = k->dy2;
     int64_t i = 0;
     for (; i + STRANDS <= k->hw; i += STRANDS)
 #pragma GCC unroll 4
         for (int j = 0; j < STRANDS; j++) {
             int64_t at = offset + (i + j) * blk;
-            masked(k, dy2, at, relu, &d);
+            masked(k, dy2, at, low, relu, &d);
+            dlt_v8_load(k->x, at, low, &x);
             sum[j] += d;
-            product[j] += d * (*(const DltV8 *)(k->x + at) - mean);
+            product[j] += d * (x - mean);
         }
     for (; i < k->hw; i++) {
-        masked(k, dy2, offset + i * blk, relu, &d);
+        masked(k, dy2, offset + i * blk, low, relu, &d);
+        dlt_v8_load(k->x, offset + i * blk, low, &x);
         sum[0] += d;
-        product[0] += d * (*(const DltV8 *)(k->x + offset + i * blk) - mean);
+        product[0] += d * (x - mean);
     }
     add_strands(sum, product, s, q);
 }
 
-DLT_INLINE void plane_grad_sums(const Norm *k, int64_t offset, int64_t c, int blk, double *s,
-                                double *q)
+DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
 {
-    for (int half = 0; half < blk; half += 8) {
-        if (k->relu)
-            grad_sums_half(k, offset + half, c + half, blk, true, s + half, q + half);
-        else
-            grad_sums_half(k, offset + half, c + half, blk, false, s + half, q + half);
-    }
+    int64_t c = k->blocks * k->blk;
+    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
+    memset(s, 0, (size_t)blk * sizeof *s);
+    memset(q, 0, (size_t)blk * sizeof *q);
+    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
+        for (int half = 0; half < blk; half += 8) {
+            int64_t offset = (n * k->blocks + cb) * k->hw * blk + half, at = cb * blk + half;
+            if (k->relu)
+                grad_sums_half(k, offset, at, blk, low, true, s + half, q + half);
+            else
+                grad_sums_half(k, offset, at, blk, low, false, s + half, q + half);
+        }
 }
 
 DLT_CLONES static void grad_sums_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
-    int64_t c = k->blocks * k->blk;
-    for (int64_t t = begin; t < end; t++) {
-        int64_t cb = t / k->splits, part = t % k->splits;
-        double *s = k->sum + part * 2 * c + cb * k->blk, *q = s + c;
-        memset(s, 0, (size_t)k->blk * sizeof *s);
-        memset(q, 0, (size_t)k->blk * sizeof *q);
-        for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++) {
-            int64_t offset = (n * k->blocks + cb) * k->hw * k->blk;
-            if (k->blk == 8)
-                plane_grad_sums(k, offset, cb * 8, 8, s, q);
-            else
-                plane_grad_sums(k, offset, cb * 16, 16, s, q);
-        }
-    }
+    for (int64_t t = begin; t < end; t++)
+        BY_TYPE(part_grad_sums, k, t / k->splits, t % k->splits);
 }
 
 /* dx = a1 d + a2 x + a3 of eight channels of a plane, and dres = d. */
-DLT_INLINE void grad_half(const Norm *k, int64_t offset, int64_t c, int blk, bool relu,
+DLT_INLINE void grad_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low, bool relu,
                           bool has_res)
 {
     DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
-    DltV8 a3 = *(const DltV8 *)(k->a3 + c), d;
-    const float *dy2 = k->dy2;
+    DltV8 a3 = *(const DltV8 *)(k->a3 + c), d, x;
+    const void *dy2 = k->dy2;
     for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
-        masked(k, dy2, at, relu, &d);
-        *(DltV8 *)(k->out + at) = a1 * d + (a2 * *(const DltV8 *)(k->x + at) + a3);
-        if (has_res) *(DltV8 *)(k->dres + at) = d;
+        masked(k, dy2, at, low, relu, &d);
+        dlt_v8_load(k->x, at, low, &x);
+        x = a1 * d + (a2 * x + a3);
+        dlt_v8_store(k->out, at, low, &x);
+        if (has_res) dlt_v8_store(k->dres, at, low, &d);
     }
 }
 
-DLT_INLINE void grad_plane(const Norm *k, int64_t offset, int64_t c, int blk)
+DLT_INLINE void grad_plane(const Norm *k, int64_t plane, int blk, bool low)
 {
     for (int half = 0; half < blk; half += 8) {
+        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
         if (k->relu && k->dres)
-            grad_half(k, offset + half, c + half, blk, true, true);
+            grad_half(k, offset, c, blk, low, true, true);
         else if (k->relu)
-            grad_half(k, offset + half, c + half, blk, true, false);
+            grad_half(k, offset, c, blk, low, true, false);
         else if (k->dres)
-            grad_half(k, offset + half, c + half, blk, false, true);
+            grad_half(k, offset, c, blk, low, false, true);
         else
-            grad_half(k, offset + half, c + half, blk, false, false);
+            grad_half(k, offset, c, blk, low, false, false);
     }
 }
 
 DLT_CLONES static void grad_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
-    for (int64_t p = begin; p < end; p++) {
-        int64_t c = p % k->blocks * k->blk, offset = p * k->hw * k->blk;
-        if (k->blk == 8)
-            grad_plane(k, offset, c, 8);
-        else
-            grad_plane(k, offset, c, 16);
-    }
+    for (int64_t p = begin; p < end; p++)
+        BY_TYPE(grad_plane, k, p);
 }
 
 static DltStatus bwd(const DltCall *call, DltErr *err)

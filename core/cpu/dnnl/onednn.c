@@ -280,6 +280,61 @@ DltDnnl *dlt_dnnl_conv(DltArena *arena, const DltDnnlConv *c, size_t *work_bytes
     return good ? d : NULL;
 }
 
+/* [batch, rows, cols], of which the columns lie one behind the other, or (turned) the rows. */
+static bool matrix_desc(dnnl_memory_desc_t *md, DltDtype dtype, int64_t batch, int64_t rows,
+                        int64_t cols, bool turned, DltWhy *why)
+{
+    dnnl_dims_t dims = {batch, rows, cols};
+    dnnl_dims_t strides = {rows * cols, turned ? 1 : cols, turned ? rows : 1};
+    return ok(dnnl_memory_desc_init_by_strides(md, 3, dims, data_type(dtype), strides), "matrix",
+              why);
+}
+
+/* Primitive and arguments of a product. */
+static bool bind_matmul(DltDnnl *d, const DltNode *n, const_dnnl_primitive_attr_t attr,
+                        size_t *work, DltWhy *why)
+{
+    const DltMatmul *m = n->attr;
+    DltGemm g = dlt_matmul_gemm(n);
+    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_matmul_desc_t md;
+    dnnl_primitive_desc_t pd = NULL;
+    bool good =
+        matrix_desc(&a, n->in[0]->dtype, g.batch, g.m, g.k, m->ta, why) &&
+        matrix_desc(&b, n->in[1]->dtype, g.batch, g.k, g.n, m->tb, why) &&
+        matrix_desc(&c, n->out[0]->dtype, g.batch, g.m, g.n, false, why) &&
+        matrix_desc(&bias, DLT_F32, 1, 1, g.n, false, why) &&
+        ok(dnnl_matmul_desc_init(&md, &a, &b, n->in[2] ? &bias : NULL, &c), "product", why) &&
+        ok(dnnl_primitive_desc_create(&pd, &md, attr, engine, NULL), "product", why) &&
+        is_fast(pd, why) && ok(dnnl_primitive_create(&d->prim, pd), "primitive", why) &&
+        add_arg(d, DNNL_ARG_SRC, 0, &a, NULL, work, why) &&
+        add_arg(d, DNNL_ARG_WEIGHTS, 1, &b, NULL, work, why) &&
+        add_arg(d, DNNL_ARG_DST, 3, &c, NULL, work, why) &&
+        (!n->in[2] || add_arg(d, DNNL_ARG_BIAS, 2, &bias, NULL, work, why));
+    if (good) {
+        const dnnl_memory_desc_t *scratch =
+            dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+        d->scratch_offset = *work;
+        *work += round_up(dnnl_memory_desc_get_size(scratch));
+        good =
+            ok(dnnl_memory_create(&d->scratch, scratch, engine, DNNL_MEMORY_NONE), "scratch", why);
+    }
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    return good;
+}
+
+DltDnnl *dlt_dnnl_matmul(DltArena *arena, const DltNode *n, size_t *work_bytes, DltWhy *why)
+{
+    const DltEpilogue *e = &((const DltMatmul *)n->attr)->ep;
+    DltDnnl *d = DLT_NEW(arena, DltDnnl);
+    dlt_arena_on_free(arena, release, d);
+    dnnl_primitive_attr_t attr = make_attr(e->act.fn == DLT_FN_RELU && !e->save_pre);
+    *work_bytes = 0;
+    bool good = bind_matmul(d, n, attr, work_bytes, why);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    return good ? d : NULL;
+}
+
 static bool run_reorder(const Arg *a)
 {
     dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, a->after ? a->mem : a->user},
@@ -306,7 +361,7 @@ DltStatus dlt_dnnl_run(const DltDnnl *d, void *const arg[4], void *work, DltErr 
     good = good && dnnl_primitive_execute(d->prim, stream, d->n_arg + 1, args) == dnnl_success;
     for (int i = 0; i < d->n_arg; i++)
         if (d->arg[i].reorder && d->arg[i].after) good = good && run_reorder(&d->arg[i]);
-    return good ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "oneDNN could not run a convolution");
+    return good ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "oneDNN could not run a primitive");
 }
 
 bool dlt_dnnl_sgemm(const DltSgemm *g, const float *a, const float *b, float *c)

@@ -32,6 +32,8 @@ typedef struct DltDnnlConv {
     bool bias, relu;
 } DltDnnlConv;
 DltDnnl *dlt_dnnl_conv(DltArena *arena, const DltDnnlConv *c, size_t *work_bytes, DltWhy *why_not);
+/* The product of a matmul node: slots a, b, bias (NULL: none), c; relu as a post-op where pre is not saved. */
+DltDnnl *dlt_dnnl_matmul(DltArena *arena, const DltNode *n, size_t *work_bytes, DltWhy *why_not);
 /* arg[i] is the pointer of slot i. */
 DltStatus dlt_dnnl_run(const DltDnnl *d, void *const arg[4], void *work, DltErr *err);
 

@@ -33,6 +33,7 @@ static bool open_plugin(DltArena *arena, int n_thread, DltTeam **team, DltDevice
     int block = dlt_dnnl_block();
     info->image_layout = block == 16 ? DLT_NCHW16C : block == 8 ? DLT_NCHW8C : DLT_PLAIN;
     info->image_block = block;
+    info->has_bf16 = dlt_dnnl_has_bf16();
     char version[64];
     snprintf(info->library, sizeof info->library, "%s, %d threads", dlt_dnnl_version(version),
              n_thread);

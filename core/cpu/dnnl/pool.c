@@ -1,29 +1,18 @@
 /* Max and average pooling on channel-blocked images: the inner loop runs over the block of 8 or 16 channels,
  * which the compiler turns into vectors. Windows and padding as ops/conv.h says; plain layout is left to
  * the plain kernel. */
-#include "cpu/dnnl/fast.h"
+#include "cpu/dnnl/tile.h"
 
 enum { MAX_BLOCK = 16 };
 
 typedef struct Pool {
     const DltPool *a;
     int64_t h, w, p, q, blk; /* of x and y */
+    bool low;                /* x and y are bf16: tiled maxima and averages only */
     const float *x;          /* fwd: input; bwd: dy */
     float *y;                /* fwd: output; bwd: dx */
     uint8_t *index;
 } Pool;
-
-static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    (void)dev;
-    const DltPool *a = n->attr;
-    const DltTensor *x = n->in[0], *y = n->out[0];
-    if (dlt_fast_block(x) && x->layout == y->layout && a->kernel[0] * a->kernel[1] < 255)
-        return dlt_fast_f32(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text,
-             "not channel-blocked, or a window of 255 pixels or more");
-    return false;
-}
 
 /* Window of output row/column i along axis d, cut to the image. */
 static void window(const Pool *k, int d, int64_t i, int64_t *from, int64_t *to)
@@ -74,81 +63,88 @@ static bool is_tiled(const Pool *k)
            k->p * a->stride[0] <= k->h && k->q * a->stride[1] <= k->w;
 }
 
-/* Eight channels; comparisons give masks of the same width. */
-typedef float V8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t I8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint8_t B8 __attribute__((vector_size(8), aligned(1), may_alias));
 
-/* One output pixel of a tiled max pool, eight channels: the first maximum wins, NaN wins and stays. */
-static inline __attribute__((always_inline)) void tile_fwd(const Pool *k, const float *x, float *y,
-                                                           uint8_t *index)
+/* One output pixel of a tiled max pool, eight channels of x at i, to y at o: the first maximum wins, NaN wins and
+ * stays. */
+DLT_INLINE void tile_fwd(const Pool *k, int64_t i, int64_t o, bool low)
 {
     int64_t step = k->w * k->blk;
-    V8 best = *(const V8 *)x;
-    I8 at = {0};
+    DltV8 best, v;
+    DltI8 at = {0};
+    dlt_v8_load(k->x, i, low, &best);
     for (int r = 0; r < k->a->kernel[0]; r++)
         for (int s = 0; s < k->a->kernel[1]; s++) {
-            V8 v = *(const V8 *)(x + r * step + s * k->blk);
+            dlt_v8_load(k->x, i + r * step + s * k->blk, low, &v);
             /* NaN alone is neither above nor below: !(v <= best) takes it, and best == best keeps it */
-            I8 take = ~(v <= best) & (best <= best);
-            I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
-            best = (V8)(((I8)v & take) | ((I8)best & ~take));
+            DltI8 take = ~(v <= best) & (best <= best);
+            DltI8 here = (DltI8){0} + (int32_t)(r * k->a->kernel[1] + s);
+            best = (DltV8)(((DltI8)v & take) | ((DltI8)best & ~take));
             at = (here & take) | (at & ~take);
         }
     if (k->a->ep_relu) {
-        I8 live = ~(best <= 0.0f);
-        best = (V8)((I8)best & live);
+        DltI8 live = ~(best <= 0.0f);
+        best = (DltV8)((DltI8)best & live);
         at = (at & live) | (255 & ~live);
     }
-    *(V8 *)y = best;
-    if (index) *(B8 *)index = __builtin_convertvector(at, B8);
+    dlt_v8_store(k->y, o, low, &best);
+    if (k->index) *(B8 *)(k->index + o) = __builtin_convertvector(at, B8);
 }
 
-static inline __attribute__((always_inline)) void tile_bwd(const Pool *k, const float *dy,
-                                                           const uint8_t *index, float *dx)
+DLT_INLINE void tile_bwd(const Pool *k, int64_t i, int64_t o, bool low)
 {
     int64_t step = k->w * k->blk;
-    I8 at = __builtin_convertvector(*(const B8 *)index, I8), d;
-    memcpy(&d, dy, sizeof d);
+    DltI8 at = __builtin_convertvector(*(const B8 *)(k->index + o), DltI8);
+    DltV8 d;
+    dlt_v8_load(k->x, o, low, &d);
     for (int r = 0; r < k->a->kernel[0]; r++)
         for (int s = 0; s < k->a->kernel[1]; s++) {
-            I8 here = (I8){0} + (int32_t)(r * k->a->kernel[1] + s);
-            I8 masked = d & (at == here);
-            memcpy(dx + r * step + s * k->blk, &masked, sizeof masked);
+            DltI8 here = (DltI8){0} + (int32_t)(r * k->a->kernel[1] + s);
+            DltV8 part = (DltV8)((DltI8)d & (at == here));
+            dlt_v8_store(k->y, i + r * step + s * k->blk, low, &part);
         }
+}
+
+/* Output rows [begin, end) of all planes; big and small index of each pixel go to tile_fwd or tile_bwd. */
+DLT_INLINE void tiled(const Pool *k, int64_t begin, int64_t end, bool back, bool low)
+{
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t j = 0; j < k->q; j++)
+            for (int64_t c = 0; c < k->blk; c += 8) {
+                int64_t o = (row * k->q + j) * k->blk + c;
+                int64_t y = row / k->p * k->h + row % k->p * k->a->stride[0];
+                int64_t i = (y * k->w + j * k->a->stride[1]) * k->blk + c;
+                if (back)
+                    tile_bwd(k, i, o, low);
+                else
+                    tile_fwd(k, i, o, low);
+            }
 }
 
 DLT_CLONES static void tiled_fwd(void *ctx, int64_t begin, int64_t end)
 {
     const Pool *k = ctx;
-    for (int64_t row = begin * k->p; row < end * k->p; row++)
-        for (int64_t j = 0; j < k->q; j++)
-            for (int64_t c = 0; c < k->blk; c += 8) {
-                int64_t o = (row * k->q + j) * k->blk + c;
-                int64_t i = ((row / k->p * k->h + row % k->p * k->a->stride[0]) * k->w +
-                             j * k->a->stride[1]) *
-                                k->blk +
-                            c;
-                tile_fwd(k, k->x + i, k->y + o, k->index ? k->index + o : NULL);
-            }
+    if (k->low)
+        tiled(k, begin * k->p, end * k->p, false, true);
+    else
+        tiled(k, begin * k->p, end * k->p, false, false);
+}
+
+static size_t bytes(const Pool *k)
+{
+    return k->low ? sizeof(uint16_t) : sizeof(float);
 }
 
 DLT_CLONES static void tiled_bwd(void *ctx, int64_t begin, int64_t end)
 {
     const Pool *k = ctx;
     bool covered = k->p * k->a->stride[0] == k->h && k->q * k->a->stride[1] == k->w;
-    int64_t plane = k->h * k->w * k->blk;
-    if (!covered) memset(k->y + begin * plane, 0, (size_t)((end - begin) * plane) * sizeof *k->y);
-    for (int64_t row = begin * k->p; row < end * k->p; row++)
-        for (int64_t j = 0; j < k->q; j++)
-            for (int64_t c = 0; c < k->blk; c += 8) {
-                int64_t o = (row * k->q + j) * k->blk + c;
-                int64_t i = ((row / k->p * k->h + row % k->p * k->a->stride[0]) * k->w +
-                             j * k->a->stride[1]) *
-                                k->blk +
-                            c;
-                tile_bwd(k, k->x + o, k->index + o, k->y + i);
-            }
+    size_t plane = (size_t)(k->h * k->w * k->blk) * bytes(k);
+    if (!covered) memset((char *)k->y + (size_t)begin * plane, 0, (size_t)(end - begin) * plane);
+    if (k->low)
+        tiled(k, begin * k->p, end * k->p, true, true);
+    else
+        tiled(k, begin * k->p, end * k->p, true, false);
 }
 
 /* Task: planes [begin, end) of N * C / blk. */
@@ -202,57 +198,92 @@ static float share(const Pool *k, int64_t i, int64_t j)
     return 1.0f / (float)area;
 }
 
+/* The window of output pixel (i, j) of a plane, eight channels: y = mean of x, or (back) dx += dy / area. */
+DLT_INLINE void avg_pixel(const Pool *k, int64_t big, int64_t small, int64_t i, int64_t j,
+                          bool back, bool low)
+{
+    int64_t r0, r1, s0, s1;
+    float part = share(k, i, j);
+    DltV8 sum = {0}, v;
+    if (back) dlt_v8_load(k->x, small, low, &sum);
+    window(k, 0, i, &r0, &r1);
+    window(k, 1, j, &s0, &s1);
+    for (int64_t r = r0; r < r1; r++)
+        for (int64_t s = s0; s < s1; s++) {
+            int64_t at = big + (r * k->w + s) * k->blk;
+            dlt_v8_load(back ? k->y : k->x, at, low, &v);
+            if (!back) {
+                sum += v;
+                continue;
+            }
+            v += sum * part;
+            dlt_v8_store(k->y, at, low, &v);
+        }
+    sum *= part;
+    if (!back) dlt_v8_store(k->y, small, low, &sum);
+}
+
+DLT_INLINE void avg_plane(const Pool *k, int64_t plane, bool back, bool low)
+{
+    for (int64_t i = 0; i < k->p; i++)
+        for (int64_t j = 0; j < k->q; j++)
+            for (int64_t c = 0; c < k->blk; c += 8)
+                avg_pixel(k, plane * k->h * k->w * k->blk + c,
+                          ((plane * k->p + i) * k->q + j) * k->blk + c, i, j, back, low);
+}
+
 DLT_CLONES static void avg_fwd(void *ctx, int64_t begin, int64_t end)
 {
     const Pool *k = ctx;
     for (int64_t plane = begin; plane < end; plane++)
-        for (int64_t i = 0; i < k->p; i++)
-            for (int64_t j = 0; j < k->q; j++) {
-                float sum[MAX_BLOCK] = {0}, part = share(k, i, j);
-                int64_t r0, r1, s0, s1;
-                window(k, 0, i, &r0, &r1);
-                window(k, 1, j, &s0, &s1);
-                for (int64_t r = r0; r < r1; r++)
-                    for (int64_t s = s0; s < s1; s++)
-                        for (int64_t c = 0; c < k->blk; c++)
-                            sum[c] += k->x[((plane * k->h + r) * k->w + s) * k->blk + c];
-                for (int64_t c = 0; c < k->blk; c++)
-                    k->y[((plane * k->p + i) * k->q + j) * k->blk + c] = sum[c] * part;
-            }
+        if (k->low)
+            avg_plane(k, plane, false, true);
+        else
+            avg_plane(k, plane, false, false);
 }
 
 DLT_CLONES static void avg_bwd(void *ctx, int64_t begin, int64_t end)
 {
     const Pool *k = ctx;
-    for (int64_t plane = begin; plane < end; plane++) {
-        float *dx = k->y + plane * k->h * k->w * k->blk;
-        memset(dx, 0, (size_t)(k->h * k->w * k->blk) * sizeof *dx);
-        for (int64_t i = 0; i < k->p; i++)
-            for (int64_t j = 0; j < k->q; j++) {
-                const float *dy = k->x + ((plane * k->p + i) * k->q + j) * k->blk;
-                float part = share(k, i, j);
-                int64_t r0, r1, s0, s1;
-                window(k, 0, i, &r0, &r1);
-                window(k, 1, j, &s0, &s1);
-                for (int64_t r = r0; r < r1; r++)
-                    for (int64_t s = s0; s < s1; s++)
-                        for (int64_t c = 0; c < k->blk; c++)
-                            dx[(r * k->w + s) * k->blk + c] += dy[c] * part;
-            }
-    }
+    size_t plane_bytes = (size_t)(k->h * k->w * k->blk) * bytes(k);
+    memset((char *)k->y + (size_t)begin * plane_bytes, 0, (size_t)(end - begin) * plane_bytes);
+    for (int64_t plane = begin; plane < end; plane++)
+        if (k->low)
+            avg_plane(k, plane, true, true);
+        else
+            avg_plane(k, plane, true, false);
 }
 
-static Pool describe(const DltCall *c, const DltTensor *big, const DltTensor *small)
+static Pool describe(const DltNode *n, const DltTensor *big, const DltTensor *small)
 {
-    Pool k = {.a = c->node->attr,
+    Pool k = {.a = n->attr,
               .h = big->shape.dim[2],
               .w = big->shape.dim[3],
               .p = small->shape.dim[2],
               .q = small->shape.dim[3],
               .blk = dlt_fast_block(big),
-              .x = c->in[0],
-              .y = c->out[0]};
+              .low = big->dtype == DLT_BF16};
     return k;
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    bool low, back = n->kind == DLT_OP_pool_bwd;
+    const DltPool *a = n->attr;
+    const DltTensor *x = n->in[0], *y = n->out[0];
+    if (!dlt_fast_block(x) || x->layout != y->layout || a->kernel[0] * a->kernel[1] >= 255) {
+        snprintf(why_not->text, sizeof why_not->text,
+                 "not channel-blocked, or a window of 255 pixels or more");
+        return false;
+    }
+    if (!dlt_fast_images(n, &low, why_not)) return false;
+    Pool k = back ? describe(n, y, x) : describe(n, x, y);
+    /* overlapping gradients would be rounded at each sum */
+    bool apart = a->stride[0] >= a->kernel[0] && a->stride[1] >= a->kernel[1];
+    if (!low || (a->max ? is_tiled(&k) : apart || !back)) return true;
+    snprintf(why_not->text, sizeof why_not->text, "bf16 with windows that overlap");
+    return false;
 }
 
 static int64_t planes(const Pool *k, const DltTensor *t)
@@ -263,8 +294,8 @@ static int64_t planes(const Pool *k, const DltTensor *t)
 static DltStatus fwd(const DltCall *c, DltErr *err)
 {
     (void)err;
-    Pool k = describe(c, c->node->in[0], c->node->out[0]);
-    k.index = c->out[1];
+    Pool k = describe(c->node, c->node->in[0], c->node->out[0]);
+    k.x = c->in[0], k.y = c->out[0], k.index = c->out[1];
     dlt_pool_for(c->stream, planes(&k, c->node->in[0]), 4,
                  !k.a->max      ? avg_fwd
                  : is_tiled(&k) ? tiled_fwd
@@ -276,8 +307,8 @@ static DltStatus fwd(const DltCall *c, DltErr *err)
 static DltStatus bwd(const DltCall *c, DltErr *err)
 {
     (void)err;
-    Pool k = describe(c, c->node->out[0], c->node->in[0]);
-    k.index = c->in[1];
+    Pool k = describe(c->node, c->node->out[0], c->node->in[0]);
+    k.x = c->in[0], k.y = c->out[0], k.index = c->in[1];
     dlt_pool_for(c->stream, planes(&k, c->node->out[0]), 4,
                  !k.a->max      ? avg_bwd
                  : is_tiled(&k) ? tiled_bwd

@@ -20,6 +20,32 @@ DLT_INLINE void dlt_v8_relu(DltV8 *v)
     *v = (DltV8)((DltI8)*v & ~(*v <= 0.0F));
 }
 
+typedef uint32_t DltU8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint16_t DltH8 __attribute__((vector_size(16), aligned(2), may_alias));
+
+/* Elements i to i + 7 of f32 or (low) bf16. */
+DLT_INLINE void dlt_v8_load(const void *x, int64_t i, bool low, DltV8 *v)
+{
+    if (low)
+        *v = (DltV8)(__builtin_convertvector(*(const DltH8 *)((const uint16_t *)x + i), DltU8)
+                     << 16);
+    else
+        *v = *(const DltV8 *)((const float *)x + i);
+}
+
+/* The same back; bf16 rounds to nearest even, NaN stays one. */
+DLT_INLINE void dlt_v8_store(void *x, int64_t i, bool low, const DltV8 *v)
+{
+    if (!low) {
+        *(DltV8 *)((float *)x + i) = *v;
+        return;
+    }
+    DltU8 u = (DltU8)*v, nan = (DltU8)(*v != *v);
+    DltU8 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
+    *(DltH8 *)((uint16_t *)x + i) =
+        __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH8);
+}
+
 enum { DLT_TILE_ROWS = 6, DLT_TILE_COLS = 16 };
 
 /* a(i,k) = a[i row + k step] */

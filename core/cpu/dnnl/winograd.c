@@ -200,9 +200,9 @@ static DltStatus fwd(const DltCall *c, DltErr *err)
     r.k.out = a->ep.save_pre ? c->out[1] : c->out[0];
     r.k.relu = fused;
     run(c, &r);
-    DltFlat f = {.fn = a->ep.act, .x = r.k.out, .y = c->out[0]};
-    if (a->ep.act.fn && !fused)
-        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
+    DltEpilogue rest = a->ep;
+    if (fused) rest.act.fn = DLT_FN_NONE;
+    dlt_fast_finish(c, &rest, r.k.out, NULL);
     return DLT_OK;
 }
 
@@ -213,9 +213,7 @@ static DltStatus bwd_data(const DltCall *c, DltErr *err)
     Run r = {.k = dlt_wino_describe(c->node), .back = true};
     r.k.out = c->out[0];
     run(c, &r);
-    DltFlat f = {.fn = a->ep.act_grad, .x = c->out[0], .saved = c->in[2], .y = c->out[0]};
-    if (a->ep.act_grad.fn)
-        dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
+    dlt_fast_finish(c, &a->ep, r.k.out, c->in[2]);
     return DLT_OK;
 }
 

@@ -1,0 +1,247 @@
+/* bf16: elementwise kernels that widen a piece into f32 on the stack, use the f32 loops and round once; bias
+ * gradients with f32 sums; products through oneDNN where the processor has bf16 products (AVX-512 BF16 or AMX). */
+#include "base/half.h"
+#include "cpu/dnnl/tile.h"
+#include "ops/elementwise.h"
+
+enum { PIECE = 512 };
+
+DLT_CLONES static void widen(const uint16_t *x, float *y, int64_t n)
+{
+    DltV8 v;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        dlt_v8_load(x, i, true, &v);
+        *(DltV8 *)(y + i) = v;
+    }
+    for (; i < n; i++)
+        y[i] = dlt_bf16_to(x[i]);
+}
+
+DLT_CLONES static void narrow(const float *x, uint16_t *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        dlt_v8_store(y, i, true, (const DltV8 *)(x + i));
+    for (; i < n; i++)
+        y[i] = dlt_bf16_from(x[i]);
+}
+
+/* y = act(x), or x * act'(saved) where saved is there; all bf16. */
+void dlt_fast_act_low(void *flat, int64_t begin, int64_t end)
+{
+    const DltFlatLow *f = flat;
+    float x[PIECE], s[PIECE];
+    for (int64_t i = begin; i < end; i += PIECE) {
+        int64_t n = end - i < PIECE ? end - i : PIECE;
+        widen(f->x + i, x, n);
+        if (f->saved) widen(f->saved + i, s, n);
+        DltFlat wide = {.fn = f->fn, .x = x, .saved = s, .y = x};
+        if (f->saved)
+            dlt_fast_act_grad(&wide, 0, n);
+        else
+            dlt_fast_act(&wide, 0, n);
+        narrow(x, f->y + i, n);
+    }
+}
+
+/* All floats are bf16 in one layout. */
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
+        const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
+        if (!t || (t->dtype == DLT_BF16 && t->layout == n->in[0]->layout)) continue;
+        snprintf(why_not->text, sizeof why_not->text, "%s is not bf16 in the same layout", t->name);
+        return false;
+    }
+    return true;
+}
+
+static DltStatus unary(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltUnary *a = c->node->attr;
+    DltFlatLow f = {.fn = *a, .x = c->in[0], .saved = c->in[1], .y = c->out[0]};
+    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_low, &f);
+    return DLT_OK;
+}
+
+typedef struct Pair {
+    const uint16_t *a, *b;
+    uint16_t *y;
+    DltBinaryFn fn;
+} Pair;
+
+DLT_INLINE void combine(const Pair *p, int64_t begin, int64_t end, DltBinaryFn fn)
+{
+    float a[PIECE], b[PIECE];
+    for (int64_t i = begin; i < end; i += PIECE) {
+        int64_t n = end - i < PIECE ? end - i : PIECE;
+        widen(p->a + i, a, n);
+        widen(p->b + i, b, n);
+        for (int64_t j = 0; j < n; j++)
+            a[j] = fn == DLT_ADD ? a[j] + b[j] : fn == DLT_SUB ? a[j] - b[j] : a[j] * b[j];
+        narrow(a, p->y + i, n);
+    }
+}
+
+DLT_CLONES static void pair_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Pair *p = ctx;
+    if (p->fn == DLT_ADD)
+        combine(p, begin, end, DLT_ADD);
+    else if (p->fn == DLT_SUB)
+        combine(p, begin, end, DLT_SUB);
+    else
+        combine(p, begin, end, DLT_MUL);
+}
+
+static bool binary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    const DltBinary *a = n->attr;
+    if (a->fn <= DLT_MUL && dlt_shape_equal(&n->in[0]->shape, &n->in[1]->shape))
+        return accepts(n, dev, why_not);
+    snprintf(why_not->text, sizeof why_not->text,
+             "broadcast and division are left to the plain kernel");
+    return false;
+}
+
+static DltStatus binary(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltBinary *a = c->node->attr;
+    Pair p = {c->in[0], c->in[1], c->out[0], a->fn};
+    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, pair_task, &p);
+    return DLT_OK;
+}
+
+/* db[C] = sums of dy: eight channels a task, over rows [rows, C] of PLAIN, or planes of channel blocks. */
+typedef struct Columns {
+    const uint16_t *dy;
+    float *db;
+    int64_t c, outer, outer_step, inner, inner_step; /* dy[outer][inner], eight channels each */
+    int64_t block, block_step;                       /* where channel c lies */
+} Columns;
+
+DLT_INLINE void eight_sums(const Columns *k, int64_t ch)
+{
+    const uint16_t *at = k->dy + ch / k->block * k->block_step + ch % k->block;
+    double total[8] = {0};
+    DltV8 v;
+    for (int64_t o = 0; o < k->outer; o++) {
+        DltV8 sum = {0};
+        for (int64_t i = 0; i < k->inner; i++) {
+            dlt_v8_load(at, o * k->outer_step + i * k->inner_step, true, &v);
+            sum += v;
+        }
+        for (int j = 0; j < 8; j++)
+            total[j] += (double)sum[j];
+    }
+    for (int j = 0; j < 8; j++)
+        k->db[ch + j] = (float)total[j];
+}
+
+DLT_CLONES static void columns_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Columns *k = ctx;
+    for (int64_t t = begin; t < end; t++)
+        eight_sums(k, 8 * t);
+}
+
+static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    const DltBias *a = n->attr;
+    const DltTensor *dy = n->in[0];
+    bool blocked = a->axis == 1 && dlt_fast_block(dy) > 0;
+    bool last = dy->layout == DLT_PLAIN && a->axis == dy->shape.rank - 1 && a->channels % 8 == 0;
+    if (dy->dtype == DLT_BF16 && n->out[0]->dtype == DLT_F32 && (blocked || last)) return true;
+    snprintf(why_not->text, sizeof why_not->text,
+             "not bf16, or neither channel-blocked nor eights of the last axis");
+    return false;
+}
+
+static DltStatus bias_bwd(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltTensor *dy = c->node->in[0];
+    const DltBias *a = c->node->attr;
+    int64_t blk = dlt_fast_block(dy), rows = dlt_count(dy) / a->channels;
+    Columns k = {.dy = c->in[0], .db = c->out[0], .c = a->channels};
+    if (blk > 0) {
+        int64_t hw = dy->shape.dim[2] * dy->shape.dim[3];
+        k.outer = dy->shape.dim[0], k.outer_step = a->channels * hw;
+        k.inner = hw, k.inner_step = blk, k.block = blk, k.block_step = hw * blk;
+    } else {
+        k.outer = rows, k.outer_step = a->channels;
+        k.inner = 1, k.block = a->channels;
+    }
+    dlt_pool_for(c->stream, a->channels / 8, 1, columns_task, &k);
+    return DLT_OK;
+}
+
+/* ---- products ---- */
+
+static bool product_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    if (!dlt_dnnl_has_bf16() || n->in[0]->dtype != DLT_BF16 || n->in[1]->dtype != DLT_BF16 ||
+        (n->in[2] && n->in[2]->dtype != DLT_F32)) {
+        snprintf(why_not->text, sizeof why_not->text,
+                 "only for bf16 operands, on processors with AVX-512 BF16 or AMX");
+        return false;
+    }
+    DltArena *arena = dlt_arena_new();
+    if (!arena) return false;
+    size_t work = 0;
+    bool good = dlt_dnnl_matmul(arena, n, &work, why_not) != NULL;
+    dlt_arena_free(arena);
+    return good;
+}
+
+static DltStatus product_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    DltWhy why = {""};
+    p->state = dlt_dnnl_matmul(p->arena, n, &p->work_bytes, &why);
+    return p->state ? DLT_OK : dlt_err(err, DLT_E_DEVICE, "%s: %s", n->name, why.text);
+}
+
+static DltStatus product(const DltCall *c, DltErr *err)
+{
+    const DltEpilogue *e = &((const DltMatmul *)c->node->attr)->ep;
+    void *arg[4] = {c->in[0], c->in[1], c->in[2], e->save_pre ? c->out[1] : c->out[0]};
+    DLT_TRY(dlt_dnnl_run(c->state, arg, c->work, err));
+    DltEpilogue rest = *e;
+    if (e->act.fn == DLT_FN_RELU && !e->save_pre) rest.act.fn = DLT_FN_NONE; /* a post-op */
+    dlt_fast_finish(c, &rest, arg[3], c->in[3]);
+    return DLT_OK;
+}
+
+/* out[0] = the activation of `made`, times the gradient's factor: what no post-op did. */
+void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made, const void *saved)
+{
+    const DltTensor *y = c->node->out[0];
+    const DltUnary *todo[2] = {&rest->act, &rest->act_grad};
+    for (int i = 0; i < 2; i++) {
+        if (!todo[i]->fn) continue;
+        const void *s = i == 1 ? saved : NULL;
+        DltFlat f = {.fn = *todo[i], .x = made, .saved = s, .y = c->out[0]};
+        DltFlatLow low = {.fn = *todo[i], .x = made, .saved = s, .y = c->out[0]};
+        bool is_low = y->dtype == DLT_BF16;
+        dlt_pool_for(c->stream, dlt_count(y), DLT_FLAT_GRAIN,
+                     is_low   ? dlt_fast_act_low
+                     : i == 1 ? dlt_fast_act_grad
+                              : dlt_fast_act,
+                     is_low ? (void *)&low : (void *)&f);
+        made = c->out[0];
+    }
+}
+
+const DltKernel dlt_low_unary_fwd = {"unary_fwd.cpu.bf16", accepts, NULL, unary};
+const DltKernel dlt_low_unary_bwd = {"unary_bwd.cpu.bf16", accepts, NULL, unary};
+const DltKernel dlt_low_binary = {"binary.cpu.bf16", binary_accepts, NULL, binary};
+const DltKernel dlt_low_bias_bwd = {"bias_bwd.cpu.bf16", bias_accepts, NULL, bias_bwd};
+const DltKernel dlt_low_matmul = {"matmul.cpu.onednn_bf16", product_accepts, product_prepare,
+                                  product};
