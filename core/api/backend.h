@@ -49,6 +49,8 @@ typedef struct DltDeviceInfo {
     DltLayout image_layout; /* preferred for rank-4 tensors whose channels are a multiple of
                                image_block */
     int64_t image_block;
+    DltLayout low_layout; /* the same for graphs that compute in 16 bits; low_block 0: no other */
+    int64_t low_block;
     char library[128]; /* "oneDNN 2.6.3, 2 threads" */
 } DltDeviceInfo;
 

@@ -207,7 +207,12 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
     } else {
         DLT_TRY(dlt_pass_filters(m->graph, info, NULL, err));
     }
-    DLT_TRY(dlt_pass_layout(m->graph, info, err));
+    DltDeviceInfo image = *info;
+    if (precision.compute != DLT_F32 && info->low_block > 0) {
+        image.image_layout = info->low_layout;
+        image.image_block = info->low_block;
+    }
+    DLT_TRY(dlt_pass_layout(m->graph, &image, err));
     DLT_TRY(dlt_pass_legalize(m->graph, &precision, err));
     DLT_TRY(dlt_pass_fuse(m->graph, spec->fuse_off, err));
     return dlt_pass_order(m->graph, err);

@@ -12,12 +12,12 @@ static DltDnnlConv describe(const DltNode *n)
                           n->in[1],
                           n->out[0],
                           a,
-                          n->in[2] != NULL,
+                          n->in[2],
                           a->ep.act.fn == DLT_FN_RELU && !a->ep.save_pre};
     } else if (n->kind == DLT_OP_conv_bwd_data) {
-        c = (DltDnnlConv){DLT_DNNL_BWD_DATA, n->out[0], n->in[1], n->in[0], a, false, false};
+        c = (DltDnnlConv){DLT_DNNL_BWD_DATA, n->out[0], n->in[1], n->in[0], a, NULL, false};
     } else {
-        c = (DltDnnlConv){DLT_DNNL_BWD_FILTER, n->in[0], n->out[0], n->in[1], a, false, false};
+        c = (DltDnnlConv){DLT_DNNL_BWD_FILTER, n->in[0], n->out[0], n->in[1], a, NULL, false};
     }
     return c;
 }
@@ -25,8 +25,7 @@ static DltDnnlConv describe(const DltNode *n)
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    bool low = n->in[0]->dtype == DLT_BF16 && n->in[1]->dtype == DLT_BF16 &&
-               (n->kind != DLT_OP_conv_fwd || !n->in[2] || n->in[2]->dtype == DLT_F32);
+    bool low = n->in[0]->dtype == DLT_BF16 && n->in[1]->dtype == DLT_BF16;
     if (!(low && dlt_dnnl_has_bf16()) && !dlt_fast_f32(n, why_not)) return false;
     DltArena *arena = dlt_arena_new();
     if (!arena) return false;

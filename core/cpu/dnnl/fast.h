@@ -13,7 +13,9 @@
 bool dlt_fast_f32(const DltNode *n, DltWhy *why_not);
 /* The same, but images (rank 4, channel-blocked) may be bf16, all of them: *low. */
 bool dlt_fast_images(const DltNode *n, bool *low, DltWhy *why_not);
-/* Channels that lie together in memory: 8 or 16 for the blocked layouts, 0 for the others. */
+/* Channels that lie together in memory: 8 or 16 for the blocked layouts, 0 for the others.
+ * dlt_fast_lanes: also all of NHWC's, when they come in eights. */
+int64_t dlt_fast_lanes(const DltTensor *t);
 int64_t dlt_fast_block(const DltTensor *t);
 
 /* Inside a task: the number of the thread that runs it, for scratch of its own. */

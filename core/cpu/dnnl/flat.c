@@ -9,6 +9,12 @@ int64_t dlt_fast_block(const DltTensor *t)
     return t->layout == DLT_NCHW8C ? 8 : t->layout == DLT_NCHW16C ? 16 : 0;
 }
 
+int64_t dlt_fast_lanes(const DltTensor *t)
+{
+    bool last = t->layout == DLT_NHWC && t->shape.dim[1] % 8 == 0;
+    return last ? t->shape.dim[1] : dlt_fast_block(t);
+}
+
 bool dlt_fast_f32(const DltNode *n, DltWhy *why_not)
 {
     for (int i = 0; i < DLT_MAX_IN; i++)
@@ -26,7 +32,7 @@ bool dlt_fast_images(const DltNode *n, bool *low, DltWhy *why_not)
     for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
         const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
         if (!t || !dlt_dtype_is_float(t->dtype) || t->dtype == DLT_F64) continue;
-        bool image = t->shape.rank == 4 && dlt_fast_block(t) > 0;
+        bool image = t->shape.rank == 4 && dlt_fast_lanes(t) > 0;
         if (t->dtype == (image ? n->in[0]->dtype : DLT_F32) &&
             (t->dtype == DLT_F32 || t->dtype == DLT_BF16))
             continue;

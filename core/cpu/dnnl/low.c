@@ -154,7 +154,7 @@ static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     (void)dev;
     const DltBias *a = n->attr;
     const DltTensor *dy = n->in[0];
-    bool blocked = a->axis == 1 && dlt_fast_block(dy) > 0;
+    bool blocked = a->axis == 1 && dlt_fast_lanes(dy) > 0;
     bool last = dy->layout == DLT_PLAIN && a->axis == dy->shape.rank - 1 && a->channels % 8 == 0;
     if (dy->dtype == DLT_BF16 && n->out[0]->dtype == DLT_F32 && (blocked || last)) return true;
     snprintf(why_not->text, sizeof why_not->text,
@@ -167,7 +167,7 @@ static DltStatus bias_bwd(const DltCall *c, DltErr *err)
     (void)err;
     const DltTensor *dy = c->node->in[0];
     const DltBias *a = c->node->attr;
-    int64_t blk = dlt_fast_block(dy), rows = dlt_count(dy) / a->channels;
+    int64_t blk = dlt_fast_lanes(dy), rows = dlt_count(dy) / a->channels;
     Columns k = {.dy = c->in[0], .db = c->out[0], .c = a->channels};
     if (blk > 0) {
         int64_t hw = dy->shape.dim[2] * dy->shape.dim[3];
@@ -186,8 +186,7 @@ static DltStatus bias_bwd(const DltCall *c, DltErr *err)
 static bool product_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    if (!dlt_dnnl_has_bf16() || n->in[0]->dtype != DLT_BF16 || n->in[1]->dtype != DLT_BF16 ||
-        (n->in[2] && n->in[2]->dtype != DLT_F32)) {
+    if (!dlt_dnnl_has_bf16() || n->in[0]->dtype != DLT_BF16 || n->in[1]->dtype != DLT_BF16) {
         snprintf(why_not->text, sizeof why_not->text,
                  "only for bf16 operands, on processors with AVX-512 BF16 or AMX");
         return false;

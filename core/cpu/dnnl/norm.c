@@ -1,4 +1,4 @@
-/* Batch norm on channel-blocked images [N][C/blk][H W][blk], with residual and relu: one pass for the
+/* Batch norm on channel-blocked images [N][C/blk][H W][blk] (NHWC: one block of all), with residual and relu: one pass for the
  * statistics, one to apply. Sums run in f32 over one plane around the channel's first value and in double
  * across planes, in a fixed order. Formulas in ops/norm.h. */
 #include "ops/norm.h"
@@ -36,8 +36,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
         }
     }
     bool low;
-    if (dlt_fast_block(n->out[0]) > 0) return dlt_fast_images(n, &low, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "not channel-blocked");
+    if (dlt_fast_lanes(n->out[0]) > 0) return dlt_fast_images(n, &low, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "neither channel-blocked nor NHWC of eights");
     return false;
 }
 
@@ -45,7 +45,7 @@ static Norm describe(const DltNode *n)
 {
     const DltShape *s = &n->out[0]->shape;
     const DltNorm *a = n->attr;
-    int64_t blk = dlt_fast_block(n->out[0]);
+    int64_t blk = dlt_fast_lanes(n->out[0]);
     return (Norm){.n = s->dim[0],
                   .blocks = s->dim[1] / blk,
                   .hw = s->dim[2] * s->dim[3],
@@ -110,17 +110,22 @@ DLT_INLINE void plane_stats(const Norm *k, int64_t first, int64_t at, int blk, b
     add_strands(sum, square, s, q);
 }
 
-/* Calls f(k, ..., blk, low) with block and type known to the compiler. */
+/* Calls f(k, ..., blk, low) with type and (8, 16) block known to the compiler. */
+#define BY_BLOCK(f, k, low, ...)                                                                   \
+    do {                                                                                           \
+        if ((k)->blk == 8)                                                                         \
+            f(k, __VA_ARGS__, 8, low);                                                             \
+        else if ((k)->blk == 16)                                                                   \
+            f(k, __VA_ARGS__, 16, low);                                                            \
+        else                                                                                       \
+            f(k, __VA_ARGS__, (int)(k)->blk, low);                                                 \
+    } while (0)
 #define BY_TYPE(f, k, ...)                                                                         \
     do {                                                                                           \
-        if ((k)->blk == 8 && !(k)->low)                                                            \
-            f(k, __VA_ARGS__, 8, false);                                                           \
-        else if ((k)->blk == 8)                                                                    \
-            f(k, __VA_ARGS__, 8, true);                                                            \
-        else if (!(k)->low)                                                                        \
-            f(k, __VA_ARGS__, 16, false);                                                          \
+        if ((k)->low)                                                                              \
+            BY_BLOCK(f, k, true, __VA_ARGS__);                                                     \
         else                                                                                       \
-            f(k, __VA_ARGS__, 16, true);                                                           \
+            BY_BLOCK(f, k, false, __VA_ARGS__);                                                    \
     } while (0)
 
 /* Samples of one part for one channel block: s and q of its channels. */

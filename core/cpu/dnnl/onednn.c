@@ -69,6 +69,12 @@ bool dlt_dnnl_has_bf16(void)
     return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
+bool dlt_dnnl_has_amx(void)
+{
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    return (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+}
+
 static dnnl_data_type_t data_type(DltDtype t)
 {
     return t == DLT_BF16 ? dnnl_bf16 : dnnl_f32;
@@ -91,17 +97,15 @@ static bool image_desc(dnnl_memory_desc_t *md, const DltTensor *t, DltWhy *why)
 }
 
 /* Filter dims as the library wants them: [K,C,R,S], or [G,K/G,C/G,R,S]. Ours have the same order. */
-static bool filter_desc(dnnl_memory_desc_t *md, const DltTensor *w, int64_t groups,
-                        dnnl_format_tag_t plain, DltWhy *why)
+static bool filter_desc(dnnl_memory_desc_t *md, const DltTensor *w, DltDtype dtype, int64_t groups,
+                        bool any, DltWhy *why)
 {
     const int64_t *d = w->shape.dim;
     dnnl_dims_t whole = {d[0], d[1], d[2], d[3]};
     dnnl_dims_t grouped = {groups, d[0] / groups, d[1], d[2], d[3]};
-    dnnl_format_tag_t tag = plain == dnnl_format_tag_any ? plain
-                            : groups > 1                 ? dnnl_goihw
-                                                         : dnnl_oihw;
+    dnnl_format_tag_t tag = any ? dnnl_format_tag_any : groups > 1 ? dnnl_goihw : dnnl_oihw;
     return ok(dnnl_memory_desc_init_by_tag(md, groups > 1 ? 5 : 4, groups > 1 ? grouped : whole,
-                                           data_type(w->dtype), tag),
+                                           data_type(dtype), tag),
               "filter descriptor", why);
 }
 
@@ -146,7 +150,7 @@ static bool add_arg(DltDnnl *d, int name, int slot, const dnnl_memory_desc_t *wa
 }
 
 typedef struct ConvDescs {
-    dnnl_memory_desc_t x, y, w_any, w_plain, bias;
+    dnnl_memory_desc_t x, y, w_any, w_plain, w_hint, bias;
     dnnl_dims_t stride, dilate, pad_lo, pad_hi;
 } ConvDescs;
 
@@ -164,10 +168,13 @@ static bool conv_descs(const DltDnnlConv *c, ConvDescs *m, DltWhy *why)
     }
     dnnl_dims_t k = {c->w->shape.dim[0]};
     return image_desc(&m->x, c->x, why) && image_desc(&m->y, c->y, why) &&
-           filter_desc(&m->w_any, c->w, a->groups, dnnl_format_tag_any, why) &&
-           filter_desc(&m->w_plain, c->w, a->groups, dnnl_oihw, why) &&
-           ok(dnnl_memory_desc_init_by_tag(&m->bias, 1, k, dnnl_f32, dnnl_a), "bias descriptor",
-              why);
+           filter_desc(&m->w_any, c->w, c->w->dtype, a->groups, true, why) &&
+           filter_desc(&m->w_plain, c->w, c->w->dtype, a->groups, false, why) &&
+           /* the forward form of a bf16 filter gradient, which itself is f32 */
+           filter_desc(&m->w_hint, c->w, c->x->dtype, a->groups, true, why) &&
+           ok(dnnl_memory_desc_init_by_tag(&m->bias, 1, k,
+                                           data_type(c->bias ? c->bias->dtype : DLT_F32), dnnl_a),
+              "bias descriptor", why);
 }
 
 /* Forward description, also the hint of both gradients. */
@@ -177,7 +184,7 @@ static dnnl_primitive_desc_t forward_desc(const DltDnnlConv *c, const ConvDescs 
     dnnl_convolution_desc_t cd;
     dnnl_primitive_desc_t pd = NULL;
     if (!ok(dnnl_dilated_convolution_forward_desc_init(
-                &cd, dnnl_forward_training, dnnl_convolution_direct, &m->x, &m->w_any,
+                &cd, dnnl_forward_training, dnnl_convolution_direct, &m->x, &m->w_hint,
                 c->bias ? &m->bias : NULL, &m->y, m->stride, m->dilate, m->pad_lo, m->pad_hi),
             "convolution", why) ||
         !ok(dnnl_primitive_desc_create(&pd, &cd, at, engine, NULL), "convolution", why))
@@ -303,7 +310,7 @@ static bool bind_matmul(DltDnnl *d, const DltNode *n, const_dnnl_primitive_attr_
         matrix_desc(&a, n->in[0]->dtype, g.batch, g.m, g.k, m->ta, why) &&
         matrix_desc(&b, n->in[1]->dtype, g.batch, g.k, g.n, m->tb, why) &&
         matrix_desc(&c, n->out[0]->dtype, g.batch, g.m, g.n, false, why) &&
-        matrix_desc(&bias, DLT_F32, 1, 1, g.n, false, why) &&
+        matrix_desc(&bias, n->in[2] ? n->in[2]->dtype : DLT_F32, 1, 1, g.n, false, why) &&
         ok(dnnl_matmul_desc_init(&md, &a, &b, n->in[2] ? &bias : NULL, &c), "product", why) &&
         ok(dnnl_primitive_desc_create(&pd, &md, attr, engine, NULL), "product", why) &&
         is_fast(pd, why) && ok(dnnl_primitive_create(&d->prim, pd), "primitive", why) &&

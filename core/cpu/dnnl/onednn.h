@@ -15,6 +15,7 @@ const char *dlt_dnnl_version(char text[64]);
 /* 16 with AVX-512, 8 with AVX2, else 0: the channel block of the convolutions' layout. */
 int dlt_dnnl_block(void);
 bool dlt_dnnl_has_bf16(void);
+bool dlt_dnnl_has_amx(void); /* matrix tiles */
 
 typedef enum DltDnnlConvKind {
     DLT_DNNL_FWD,
@@ -29,7 +30,8 @@ typedef struct DltDnnlConv {
     DltDnnlConvKind kind;
     const DltTensor *x, *w, *y;
     const DltConv *attr;
-    bool bias, relu;
+    const DltTensor *bias; /* f32, or bf16 with bf16 images; NULL: none */
+    bool relu;
 } DltDnnlConv;
 DltDnnl *dlt_dnnl_conv(DltArena *arena, const DltDnnlConv *c, size_t *work_bytes, DltWhy *why_not);
 /* The product of a matmul node: slots a, b, bias (NULL: none), c; relu as a post-op where pre is not saved. */

@@ -34,6 +34,10 @@ static bool open_plugin(DltArena *arena, int n_thread, DltTeam **team, DltDevice
     info->image_layout = block == 16 ? DLT_NCHW16C : block == 8 ? DLT_NCHW8C : DLT_PLAIN;
     info->image_block = block;
     info->has_bf16 = dlt_dnnl_has_bf16();
+    if (dlt_dnnl_has_amx()) { /* its convolutions want channels last, of any number */
+        info->low_layout = DLT_NHWC;
+        info->low_block = 1;
+    }
     char version[64];
     snprintf(info->library, sizeof info->library, "%s, %d threads", dlt_dnnl_version(version),
              n_thread);

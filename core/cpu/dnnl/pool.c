@@ -261,7 +261,7 @@ static Pool describe(const DltNode *n, const DltTensor *big, const DltTensor *sm
               .w = big->shape.dim[3],
               .p = small->shape.dim[2],
               .q = small->shape.dim[3],
-              .blk = dlt_fast_block(big),
+              .blk = dlt_fast_lanes(big),
               .low = big->dtype == DLT_BF16};
     return k;
 }
@@ -272,13 +272,17 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     bool low, back = n->kind == DLT_OP_pool_bwd;
     const DltPool *a = n->attr;
     const DltTensor *x = n->in[0], *y = n->out[0];
-    if (!dlt_fast_block(x) || x->layout != y->layout || a->kernel[0] * a->kernel[1] >= 255) {
+    if (!dlt_fast_lanes(x) || x->layout != y->layout || a->kernel[0] * a->kernel[1] >= 255) {
         snprintf(why_not->text, sizeof why_not->text,
                  "not channel-blocked, or a window of 255 pixels or more");
         return false;
     }
     if (!dlt_fast_images(n, &low, why_not)) return false;
     Pool k = back ? describe(n, y, x) : describe(n, x, y);
+    if (a->max && !is_tiled(&k) && k.blk > MAX_BLOCK) {
+        snprintf(why_not->text, sizeof why_not->text, "maxima of NHWC in windows that overlap");
+        return false;
+    }
     /* overlapping gradients would be rounded at each sum */
     bool apart = a->stride[0] >= a->kernel[0] && a->stride[1] >= a->kernel[1];
     if (!low || (a->max ? is_tiled(&k) : apart || !back)) return true;

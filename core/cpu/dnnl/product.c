@@ -12,14 +12,15 @@ typedef struct Product {
     const float *a, *b, *bias, *saved;
     float *c, *pre;
     int64_t bands, strips; /* of rows and of columns */
+    bool tall;             /* AVX-512 */
 } Product;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     DltGemm g = dlt_matmul_gemm(n);
-    if (dlt_dnnl_block() == 8 && g.m >= LEAST_ROWS) return dlt_fast_f32(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "for AVX2 without AVX-512, and from %d rows on",
+    if (dlt_dnnl_block() > 0 && g.m >= LEAST_ROWS) return dlt_fast_f32(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "for AVX2 and AVX-512, from %d rows on",
              LEAST_ROWS);
     return false;
 }
@@ -131,7 +132,9 @@ DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
             DltTileA at = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
                                       : (DltTileA){a + row * g->k + k, g->k, 1};
             pack(p, b, k, kc, col, n, strip);
-            if (n == COLS)
+            if (n == COLS && p->tall)
+                dlt_tile_tall_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
+            else if (n == COLS)
                 dlt_tile_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
             else
                 edge(rows, at, strip, kc, p->c + offset, g->n, n, k > 0);
@@ -150,7 +153,8 @@ static DltStatus launch(const DltCall *c, DltErr *err)
                  .bias = c->in[2],
                  .saved = c->in[3],
                  .c = c->out[0],
-                 .pre = c->out[1]};
+                 .pre = c->out[1],
+                 .tall = dlt_dnnl_block() == 16};
     p.strips = (p.g.n + COLS - 1) / COLS;
     /* few strips: rows in bands too, each of which packs for itself */
     p.bands = p.strips * p.g.batch >= 16 ? 1 : p.g.m >= 8 * LEAST_ROWS ? 8 : 2;

@@ -46,7 +46,7 @@ DLT_INLINE void dlt_v8_store(void *x, int64_t i, bool low, const DltV8 *v)
         __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH8);
 }
 
-enum { DLT_TILE_ROWS = 6, DLT_TILE_COLS = 16 };
+enum { DLT_TILE_ROWS = 6, DLT_TILE_TALL = 12, DLT_TILE_COLS = 16 };
 
 /* a(i,k) = a[i row + k step] */
 typedef struct DltTileA {
@@ -77,6 +77,49 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
         if (add) l[i] += *left, r[i] += *right;
         *left = l[i];
         *right = r[i];
+    }
+}
+
+/* The same with sixteen columns in one vector and up to 12 rows: for AVX-512, whose 32 registers hold them. */
+typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
+
+DLT_INLINE void dlt_tile_tall(int rows, DltTileA a, const float *b, int64_t ldb, int64_t kc,
+                              float *c, int64_t ldc, bool add)
+{
+    DltV16 sum[DLT_TILE_TALL];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+        sum[i] = (DltV16){0};
+    for (int64_t k = 0; k < kc; k++) {
+        DltV16 x = *(const DltV16 *)(b + k * ldb);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++)
+            sum[i] += x * a.a[i * a.row + k * a.step];
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        DltV16 *to = (DltV16 *)(c + i * ldc);
+        if (add) sum[i] += *to;
+        *to = sum[i];
+    }
+}
+
+/* m rows: twelve at a time, then eight, four, and what is left one by one. */
+DLT_INLINE void dlt_tile_tall_column(int64_t m, DltTileA a, const float *b, int64_t ldb, int64_t kc,
+                                     float *c, int64_t ldc, bool add)
+{
+    for (int64_t row = 0, rows; row < m; row += rows) {
+        DltTileA at = {a.a + row * a.row, a.row, a.step};
+        float *to = c + row * ldc;
+        rows = m - row >= 12 ? 12 : m - row >= 8 ? 8 : m - row >= 4 ? 4 : 1;
+        if (rows == 12)
+            dlt_tile_tall(12, at, b, ldb, kc, to, ldc, add);
+        else if (rows == 8)
+            dlt_tile_tall(8, at, b, ldb, kc, to, ldc, add);
+        else if (rows == 4)
+            dlt_tile_tall(4, at, b, ldb, kc, to, ldc, add);
+        else
+            dlt_tile_tall(1, at, b, ldb, kc, to, ldc, add);
     }
 }
 

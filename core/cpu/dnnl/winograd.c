@@ -4,7 +4,7 @@
  * output has its own sum, so results do not depend on the threads. */
 #include "cpu/dnnl/winograd.h"
 
-enum { PANEL = DLT_TILE_COLS, TILES = 30, PAD = 16 /* floats between points: other cache sets */ };
+enum { PANEL = DLT_TILE_COLS, TILES = 36, PAD = 16 /* floats between points: other cache sets */ };
 
 DltWino dlt_wino_describe(const DltNode *n)
 {
@@ -141,7 +141,7 @@ DLT_INLINE void output(const DltWino *k, DltWinoTile t, int64_t ch, const float 
 }
 
 /* Tiles [t0, t1), at most TILES. */
-DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
+DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side, bool tall)
 {
     const DltWino *k = &r->k;
     int64_t vs = TILES * k->c + PAD, ms = TILES * PANEL + PAD;
@@ -152,8 +152,12 @@ DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
     for (int64_t panel = 0; panel < k->k / PANEL; panel++) {
         const float *u = r->u + panel * DLT_WINO_POINTS * k->c * PANEL;
         for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
-            dlt_tile_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL, PANEL,
-                            k->c, m + f * ms, PANEL, false);
+            if (tall)
+                dlt_tile_tall_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
+                                     PANEL, k->c, m + f * ms, PANEL, false);
+            else
+                dlt_tile_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
+                                PANEL, k->c, m + f * ms, PANEL, false);
         for (int64_t t = t0; t < t1; t++)
             for (int64_t half = 0; half < PANEL; half += 8)
                 output(k, dlt_wino_tile(k, t), panel * PANEL + half, m + (t - t0) * PANEL + half,
@@ -165,10 +169,14 @@ DLT_CLONES static void tiles_task(void *ctx, int64_t begin, int64_t end)
 {
     const Run *r = ctx;
     float *v = r->scratch + dlt_fast_worker() * (int64_t)scratch_floats(&r->k);
-    if (r->k.side == 4)
-        tiles(r, begin, end, v, 4);
+    if (r->k.blk == 16 && r->k.side == 4)
+        tiles(r, begin, end, v, 4, true);
+    else if (r->k.blk == 16)
+        tiles(r, begin, end, v, 2, true);
+    else if (r->k.side == 4)
+        tiles(r, begin, end, v, 4, false);
     else
-        tiles(r, begin, end, v, 2);
+        tiles(r, begin, end, v, 2, false);
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)

@@ -70,7 +70,8 @@ DLT_INLINE void gradient(const Run *r, DltWinoTile t, int64_t ch, float *d, int6
 }
 
 /* sum += the products of tiles [t0, t1), at most TILES. */
-DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum, int side)
+DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum, int side,
+                      bool tall)
 {
     const DltWino *k = &r->k;
     int64_t vs = TILES * k->c + PAD, ds = TILES * k->k + PAD;
@@ -84,8 +85,12 @@ DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum
     }
     for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
         for (int64_t col = 0; col < k->k; col += DLT_TILE_COLS)
-            dlt_tile_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k, t1 - t0,
-                            sum + f * k->c * k->k + col, k->k, true);
+            if (tall)
+                dlt_tile_tall_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
+                                     t1 - t0, sum + f * k->c * k->k + col, k->k, true);
+            else
+                dlt_tile_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
+                                t1 - t0, sum + f * k->c * k->k + col, k->k, true);
 }
 
 DLT_INLINE void band(const Run *r, int64_t b, float *v)
@@ -95,10 +100,14 @@ DLT_INLINE void band(const Run *r, int64_t b, float *v)
     memset(sum, 0, (size_t)sum_floats(&r->k) * sizeof *sum);
     for (int64_t t = b * all / r->bands; t < to; t += TILES) {
         int64_t stop = t + TILES < to ? t + TILES : to;
-        if (r->k.side == 4)
-            tiles(r, t, stop, v, sum, 4);
+        if (r->k.blk == 16 && r->k.side == 4)
+            tiles(r, t, stop, v, sum, 4, true);
+        else if (r->k.blk == 16)
+            tiles(r, t, stop, v, sum, 2, true);
+        else if (r->k.side == 4)
+            tiles(r, t, stop, v, sum, 4, false);
         else
-            tiles(r, t, stop, v, sum, 2);
+            tiles(r, t, stop, v, sum, 2, false);
     }
 }
 
