@@ -229,6 +229,7 @@ static bool fuse_bn_relu(DltFuse *f, DltNode *n)
     if (bwd &&
         (bwd->in[0] != relu_bwd->out[0] || (!res && dlt_fuse_readers(f, relu_bwd->out[0]) != 1)))
         return false;
+    if (bwd && !dlt_fuse_is_ready(bwd->in[1], relu_bwd)) return false; /* x is made again later */
     if (bwd) fuse_bn_gradient(f, bwd, relu_bwd, res != NULL);
     if (add) dlt_fuse_remove(f, add);
     dlt_fuse_take_place(f, bn, n); /* behind the residual branch */
