@@ -12,6 +12,7 @@ enum { DLT_MAX_STATES = 3 };
 typedef struct DltSlab {
     DltTensor *w, *g, *coef, *step, *low; /* low: compute-precision copy of w, or NULL */
     DltTensor *state[DLT_MAX_STATES];
+    DltTensor *grad;     /* of a single parameter: g as a matrix [dim[0], the rest]; else NULL */
     double lr_factor;    /* of the group, relative to the base rate */
     double weight_decay; /* of the group */
 } DltSlab;
@@ -22,6 +23,11 @@ typedef struct DltOptimDef {
     int (*n_state)(const void *opts);
     const char *state_name[DLT_MAX_STATES]; /* PyTorch's names: "momentum_buffer", "exp_avg", ... */
     DltStatus (*check)(const DltOpts *o, DltErr *err);
+    bool single; /* each parameter is a slab of its own */
+    /* Builds the slabs of matrices: weights of products and convolutions, but for tables of ids and the
+     * output layer. Of this row name, n_state, state_name, single and build count. NULL: no
+     * difference is made. */
+    const struct DltOptimDef *matrix;
     void (*build)(DltBuild *b, const void *opts, const DltSlab *slab);
 } DltOptimDef;
 extern const DltOptimDef *const dlt_optims[];

@@ -135,7 +135,7 @@ static DltStatus backward(const DltCall *call, DltErr *err)
 /* Both of the above in one pass over the logits.  loss_ops.h */
 static DltStatus both(const DltCall *call, DltErr *err)
 {
-    return run(call, call->out[0], call->out[1], err);
+    return run(call, call->out[1], call->out[0], err);
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)

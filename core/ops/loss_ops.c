@@ -100,9 +100,8 @@ const DltOpDef dlt_op_cross_entropy_bwd = {.name = "cross_entropy_bwd",
 
 static DltStatus ce_both_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
-    DLT_TRY(ce_infer(n, out, dtype, err));
-    out[1] = n->in[0]->shape;
-    dtype[1] = n->in[0]->dtype;
+    DLT_TRY(ce_bwd_infer(n, out, dtype, err));
+    pair_out(out, dtype, 1);
     return DLT_OK;
 }
 
@@ -112,6 +111,7 @@ const DltOpDef dlt_op_cross_entropy_both = {.name = "cross_entropy_both",
                                             .attr_size = sizeof(DltCrossEntropy),
                                             .infer = ce_both_infer,
                                             .flops = flops_in10,
+                                            .inplace = 1,
                                             .prec = DLT_PREC_KEEP,
                                             .optional = 1u << 3,
                                             .full_in = 0xc,

@@ -7,7 +7,8 @@
  *     and smoothing the smooth part weighs class v by class_w[v] as PyTorch does:
  *     sum += w ((1 - s) class_w[y] nll(y) + s / V sum_v class_w[v] nll(v)); weight += w class_w[y].
  *   cross_entropy_bwd: logits, y, w, class_w, step -> dlogits
- *   cross_entropy_both: the same inputs -> loss, dlogits in one pass (made by the fuse pass)
+ *   cross_entropy_both: the same inputs -> dlogits, loss in one pass (made by the fuse pass); dlogits may
+ *     take the place of the logits
  *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over elements of
  *     w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp
  *     mse d^2, mae |d|, huber (d^2/2 inside delta, delta (|d| - delta/2) outside), bce on logits */

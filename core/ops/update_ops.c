@@ -74,6 +74,25 @@ UPDATE(adam_update);
 UPDATE(rmsprop_update);
 UPDATE(adagrad_update);
 UPDATE(lion_update);
+UPDATE(lamb_update);
+
+static DltStatus muon_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltTensor *g = n->in[0], *buf = n->in[1];
+    if (g->shape.rank != 2 || dlt_shape_count(&buf->shape) < dlt_shape_count(&g->shape))
+        return dlt_infer_misfit(n, g, buf, err, "needs a matrix and a buffer as large");
+    return dlt_infer_same(n, out, dtype, err);
+}
+
+const DltOpDef dlt_op_muon_momentum = {.name = "muon_momentum",
+                                       .n_in = 4,
+                                       .n_out = 1,
+                                       .attr_size = sizeof(DltUpdate),
+                                       .infer = muon_infer,
+                                       .flops = dlt_flops_10,
+                                       .mutates = 2,
+                                       .prec = DLT_PREC_FULL};
+UPDATE(muon_update);
 const DltOpDef dlt_op_ema_update = {.name = "ema_update",
                                     .n_in = 4,
                                     .attr_size = sizeof(DltUpdate),

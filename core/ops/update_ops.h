@@ -18,7 +18,14 @@
  *            momentum > 0: buf = momentum buf + g'/avg; w -= lr buf; else w -= lr g'/avg
  *   adagrad: g' += wd w; s += g'^2; clr = lr / (1 + (t-1) lr_decay); w -= clr g' / (sqrt(s) + eps)
  *   lion:    w -= lr wd w; w -= lr sign(b1 m + (1-b1) g'); m = b2 m + (1-b2) g'   (Chen et al. 2023)
- *   states s1, s2, s3: sgd buf; adam m, v; rmsprop sq, buf, ga; adagrad s; lion m. Each has its place:
+ *   lamb:    one parameter a slab. m, v, mhat, vhat as adam; r = mhat / (sqrt(vhat) + eps) + wd w;
+ *            w -= lr (|w| / |r|, 1 where either is 0) r       (You et al. 2020, algorithm 2)
+ *   muon_momentum: g, buf (mutated), coef, step -> x like g: g' = g coef[SCALE]; buf += (1 - momentum)
+ *            (g' - buf); u = nesterov ? g' + momentum (buf - g') : buf; x = u / (|u| + 1e-7)
+ *   muon_update:   w (mutated), x, coef, step: w -= lr wd w; w -= lr sqrt(max(1, rows / cols)) x, x the
+ *            matrix [rows, cols] that Newton and Schulz have made of it (train/muon.c). w may be longer
+ *            than x (padding).  Jordan 2024
+ *   states s1, s2, s3: sgd buf; adam m, v; rmsprop sq, buf, ga; adagrad s; lion m; lamb m, v. Each has its place:
  *   rmsprop's ga is s3 with momentum 0 too (s2 is then there and not touched)
  *   settle:  state, kept (both mutated; f32 or f64 of one size), coef: after an update that was left
  *            out, state = kept; else kept = state. So what batches leave in a state (running

@@ -327,11 +327,12 @@ static bool fuse_cross_entropy(DltFuse *f, DltNode *n)
     if (!bwd) return false;
     for (int k = 1; k < DLT_MAX_IN; k++)
         if (bwd->in[k] != n->in[k]) return false;
-    DltTensor *d = bwd->out[0];
+    DltTensor *d = bwd->out[0], *loss = n->out[0];
     dlt_fuse_remove(f, bwd);
     n->op = dlt_ops[DLT_OP_cross_entropy_both];
     n->kind = DLT_OP_cross_entropy_both;
-    dlt_fuse_set_out(f, n, 1, d);
+    dlt_fuse_set_out(f, n, 0, d);
+    dlt_fuse_set_out(f, n, 1, loss);
     return true;
 }
 

@@ -13,11 +13,15 @@ typedef struct Layout {
     DltBuild *b;
     const DltUpdateConfig *c;
     DltTensor **grad;
-    int n_param, n_group;               /* groups without the base, which is number n_group */
-    DltTensor **param;                  /* trainable and reached by the loss, in graph order */
-    int *group;                         /* of each parameter */
-    int64_t *offset;                    /* in its group's slab */
-    int64_t *group_size, *group_offset; /* [n_group + 1]; offset in the gradient slab */
+    int n_param, n_group; /* groups without the base, which is number n_group */
+    DltTensor **param;    /* trainable and reached by the loss, in graph order */
+    int *slab;            /* of each parameter */
+    int64_t *offset;      /* in its slab */
+    /* Slabs: one a group, then those of single parameters. */
+    int n_slab;
+    int *group;                       /* of each slab */
+    const DltOptimDef **optim;        /* that builds it */
+    int64_t *slab_size, *slab_offset; /* offset in the gradient slab */
     int64_t total;
     DltTensor *grad_slab, *grad_sum, *loss;
 } Layout;
@@ -85,27 +89,62 @@ static int64_t padded(const DltTensor *t)
     return (dlt_shape_count(&t->shape) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* matrix[id]: the weight of a product or convolution that is neither a table of ids nor the output
+ * layer, which stands in front of the loss with at most a bias and reshapes behind it. */
+static bool *find_matrices(const DltGraph *g)
+{
+    bool *matrix = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, bool);
+    for (int i = 0; i < g->n_node; i++) {
+        const DltNode *n = g->node[i];
+        bool weighs = n->kind == DLT_OP_matmul || n->kind == DLT_OP_conv_fwd;
+        if (weighs && n->in[1]->shape.rank >= 2) matrix[n->in[1]->id] = true;
+    }
+    for (int i = 0; i < g->n_node; i++)
+        if (g->node[i]->kind == DLT_OP_embedding_fwd) matrix[g->node[i]->in[1]->id] = false;
+    const DltNode *last = g->loss->producer ? g->loss->producer->in[0]->producer : NULL;
+    while (last && (last->kind == DLT_OP_bias_fwd || last->op->view))
+        last = last->in[0]->producer;
+    if (last && last->kind == DLT_OP_matmul) matrix[last->in[1]->id] = false;
+    return matrix;
+}
+
+static int add_slab(Layout *l, int group, const DltOptimDef *optim)
+{
+    l->group[l->n_slab] = group;
+    l->optim[l->n_slab] = optim;
+    return l->n_slab++;
+}
+
 static void measure(Layout *l)
 {
     DltGraph *g = l->b->graph;
-    l->param = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, DltTensor *);
-    l->group = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int);
-    l->offset = DLT_NEW_ARRAY(g->arena, g->n_tensor + 1, int64_t);
+    int room = g->n_tensor + l->c->n_group + 2;
+    l->param = DLT_NEW_ARRAY(g->arena, room, DltTensor *);
+    l->slab = DLT_NEW_ARRAY(g->arena, room, int);
+    l->offset = DLT_NEW_ARRAY(g->arena, room, int64_t);
     l->n_group = l->c->n_group;
-    l->group_size = DLT_NEW_ARRAY(g->arena, l->n_group + 1, int64_t);
-    l->group_offset = DLT_NEW_ARRAY(g->arena, l->n_group + 1, int64_t);
+    l->group = DLT_NEW_ARRAY(g->arena, room, int);
+    l->optim = DLT_NEW_ARRAY(g->arena, room, const DltOptimDef *);
+    l->slab_size = DLT_NEW_ARRAY(g->arena, room, int64_t);
+    l->slab_offset = DLT_NEW_ARRAY(g->arena, room, int64_t);
+    const DltOptimDef *optim = l->c->optim;
+    const bool *matrix = optim->matrix ? find_matrices(g) : NULL;
+    for (int k = 0; k <= l->n_group; k++)
+        (void)add_slab(l, k, optim);
     for (int i = 0; i < g->n_tensor; i++) {
         DltTensor *t = g->tensor[i];
         if (t->role != DLT_PARAM || !t->trainable || !l->grad[t->id]) continue;
+        const DltOptimDef *row = matrix && matrix[t->id] ? optim->matrix : optim;
         int k = find_group(l->c, t->name);
+        if (row->single) k = add_slab(l, k, row);
         l->param[l->n_param] = t;
-        l->group[l->n_param] = k;
-        l->offset[l->n_param++] = l->group_size[k];
-        l->group_size[k] += padded(t);
+        l->slab[l->n_param] = k;
+        l->offset[l->n_param++] = l->slab_size[k];
+        l->slab_size[k] += padded(t);
     }
-    for (int k = 0; k <= l->n_group; k++) {
-        l->group_offset[k] = l->total;
-        l->total += l->group_size[k];
+    for (int k = 0; k < l->n_slab; k++) {
+        l->slab_offset[k] = l->total;
+        l->total += l->slab_size[k];
     }
 }
 
@@ -134,7 +173,7 @@ static void place_gradients(Layout *l)
             d = dlt_copy(l->b, d);
         if (d->id < 0) return;
         d->layout = l->param[i]->layout;
-        dlt_graph_make_view(d, l->grad_slab, l->group_offset[l->group[i]] + l->offset[i]);
+        dlt_graph_make_view(d, l->grad_slab, l->slab_offset[l->slab[i]] + l->offset[i]);
     }
 }
 
@@ -151,11 +190,11 @@ static void reroot_views(DltGraph *g)
 }
 
 /* Views "<prefix><param>" over a state slab, so that checkpoints and evaluation find them by name. */
-static void name_views(Layout *l, int group, DltTensor *base, const char *prefix)
+static void name_views(Layout *l, int k, DltTensor *base, const char *prefix)
 {
     DltGraph *g = l->b->graph;
     for (int i = 0; i < l->n_param; i++) {
-        if (l->group[i] != group) continue;
+        if (l->slab[i] != k) continue;
         const char *name = dlt_arena_printf(g->arena, "%s%s", prefix, l->param[i]->name);
         DltTensor *view = dlt_graph_view(g, name, &l->param[i]->shape, base, l->offset[i]);
         view->saved = true;
@@ -163,29 +202,45 @@ static void name_views(Layout *l, int group, DltTensor *base, const char *prefix
     }
 }
 
+/* The gradient of slab k, and for a single parameter the same as a matrix. */
+static void add_gradient(Layout *l, int k, DltSlab *s)
+{
+    DltGraph *g = l->b->graph;
+    DltShape size = dlt_shape1(l->slab_size[k]);
+    DltTensor *grads = l->grad_sum ? l->grad_sum : l->grad_slab;
+    s->g = dlt_graph_view(g, dlt_arena_printf(g->arena, "slab/group_grad.%d", k), &size, grads,
+                          l->slab_offset[k]);
+    if (!l->optim[k]->single) return;
+    int i = 0;
+    while (l->slab[i] != k)
+        i++;
+    int64_t rows = dlt_dim(l->param[i], 0), count = dlt_shape_count(&l->param[i]->shape);
+    DltShape matrix = dlt_shape2(rows, count / rows);
+    s->grad = dlt_graph_view(g, dlt_arena_printf(g->arena, "slab/matrix_grad.%d", k), &matrix,
+                             grads, l->slab_offset[k]);
+}
+
 static void add_group(Layout *l, int k, DltTensor *coef)
 {
     DltGraph *g = l->b->graph;
     const DltUpdateConfig *c = l->c;
-    bool base = k == l->n_group;
-    DltShape size = dlt_shape1(l->group_size[k]);
-    DltTensor *grads = l->grad_sum ? l->grad_sum : l->grad_slab;
+    bool base = l->group[k] == l->n_group;
+    const DltGroup *group = &c->group[l->group[k]];
     DltSlab s = {.coef = coef, .step = l->b->step};
-    s.lr_factor = base ? 1.0 : c->group[k].lr_factor;
-    s.weight_decay = base ? c->weight_decay : c->group[k].weight_decay;
-    s.g = dlt_graph_view(g, dlt_arena_printf(g->arena, "slab/group_grad.%d", k), &size, grads,
-                         l->group_offset[k]);
-    s.w = slab(l, "weight", k, l->group_size[k], DLT_PARAM);
+    s.lr_factor = base ? 1.0 : group->lr_factor;
+    s.weight_decay = base ? c->weight_decay : group->weight_decay;
+    add_gradient(l, k, &s);
+    s.w = slab(l, "weight", k, l->slab_size[k], DLT_PARAM);
     for (int i = 0; i < l->n_param; i++)
-        if (l->group[i] == k) dlt_graph_make_view(l->param[i], s.w, l->offset[i]);
-    for (int i = 0; i < c->optim->n_state(c->opts); i++) {
-        const char *name = c->optim->state_name[i];
-        s.state[i] = slab(l, name, k, l->group_size[k], DLT_STATE);
+        if (l->slab[i] == k) dlt_graph_make_view(l->param[i], s.w, l->offset[i]);
+    for (int i = 0; i < l->optim[k]->n_state(c->opts); i++) {
+        const char *name = l->optim[k]->state_name[i];
+        s.state[i] = slab(l, name, k, l->slab_size[k], DLT_STATE);
         name_views(l, k, s.state[i], dlt_arena_printf(g->arena, "optimizer/%s/", name));
     }
-    c->optim->build(l->b, c->opts, &s);
+    l->optim[k]->build(l->b, c->opts, &s);
     if (c->ema <= 0) return;
-    DltTensor *e = slab(l, "ema", k, l->group_size[k], DLT_STATE);
+    DltTensor *e = slab(l, "ema", k, l->slab_size[k], DLT_STATE);
     DltUpdate attr = {.decay = c->ema, .warm = true};
     name_views(l, k, e, "ema/");
     (void)dlt_build_node(l->b, DLT_OP_ema_update, &attr,
@@ -267,8 +322,8 @@ DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **gra
     DltTensor *coef = dlt_build_op(b, DLT_OP_grad_scale, &clip,
                                    (DltTensor *const[]){l.loss, grads, b->step, states}, 4);
     if (coef->id >= 0) dlt_graph_rename(b->graph, coef, "update.coef");
-    for (int k = 0; k <= l.n_group && b->status == DLT_OK; k++)
-        if (l.group_size[k] > 0) add_group(&l, k, coef);
+    for (int k = 0; k < l.n_slab && b->status == DLT_OK; k++)
+        if (l.slab_size[k] > 0) add_group(&l, k, coef);
     for (int i = 0; i < n_state && c->settle; i++)
         if (state[i]->dtype != DLT_F32) add_settle(&l, state[i], coef);
     if (running && c->settle) add_settle(&l, running, coef);

@@ -402,7 +402,7 @@ DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltYaml *out, Dl
     dlt_build_scale_inits(m->build);
     for (int i = 0; i < m->graph->n_tensor; i++) {
         const DltTensor *t = m->graph->tensor[i];
-        if (t->role == DLT_PARAM) m->n_param += dlt_shape_count(&t->shape);
+        if (t->role == DLT_PARAM && !t->producer) m->n_param += dlt_shape_count(&t->shape);
     }
     return dlt_first(status, m->build->status);
 }

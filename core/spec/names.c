@@ -105,5 +105,6 @@ void dlt_walk_close_row(DltWalk *w, int row, int n_node, int n_tensor, const Dlt
     for (int i = n_node; i < g->n_node; i++)
         if (g->node[i]->op->flops) r->flops += g->node[i]->op->flops(g->node[i]);
     for (int i = n_tensor; i < g->n_tensor; i++)
-        if (g->tensor[i]->role == DLT_PARAM) r->params += dlt_shape_count(&g->tensor[i]->shape);
+        if (g->tensor[i]->role == DLT_PARAM && !g->tensor[i]->producer)
+            r->params += dlt_shape_count(&g->tensor[i]->shape);
 }

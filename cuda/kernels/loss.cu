@@ -139,7 +139,7 @@ static DltStatus cross_entropy_bwd(const DltCall *c, DltErr *err)
 }
 static DltStatus cross_entropy_both(const DltCall *c, DltErr *err)
 {
-    return cross_entropy(c, err, (double *)c->out[0], c->out[1], c->node->out[1]->dtype);
+    return cross_entropy(c, err, (double *)c->out[1], c->out[0], c->node->out[0]->dtype);
 }
 
 static bool accepts_labels(const DltNode *n, const DltDevice *dev, DltWhy *why_not)

@@ -414,10 +414,55 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(b2).add_(p.grad, alpha=1 - b2)
 
 
-def optim(name, config, make):
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2, with Adam's bias corrections; PyTorch has none."""
+
+    def __init__(self, params, lr, betas, eps, weight_decay):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                s = self.state[p]
+                t = s["step"] = s.get("step", 0) + 1
+                m, v = (s.setdefault(k, torch.zeros_like(p)) for k in ("exp_avg", "exp_avg_sq"))
+                m.mul_(b1).add_(p.grad, alpha=1 - b1)
+                v.mul_(b2).add_(p.grad**2, alpha=1 - b2)
+                r = (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + group["eps"]) + group["weight_decay"] * p
+                p.sub_(group["lr"] * p.norm() / r.norm() * r)
+
+
+class Muon(torch.optim.Optimizer):
+    """K. Jordan's muon.py, zeropower_via_newtonschulz5 in float64, for one matrix."""
+
+    def __init__(self, params, lr, momentum=0.95, nesterov=True, weight_decay=0.0, steps=5):
+        super().__init__(params, dict(lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, steps=steps))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                buf = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                buf.lerp_(p.grad, 1 - group["momentum"])
+                x = p.grad.lerp(buf, group["momentum"]) if group["nesterov"] else buf.clone()
+                x = x / (x.norm() + 1e-7)
+                tall = p.shape[0] > p.shape[1]
+                x = x.T if tall else x
+                for _ in range(group["steps"]):
+                    a = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+                x = x.T if tall else x
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_(x, alpha=-group["lr"] * max(1, p.shape[0] / p.shape[1]) ** 0.5)
+
+
+def optim(name, config, make, shape=(6,), lr=None):
+    """lr: of the config, where the optimizer itself runs at another."""
     case(name, config)
-    n, steps = 6, 5
-    w0, g = values(n), values(steps, n)
+    steps = 5
+    w0, g = values(*shape), values(steps, *shape)
     w = w0.clone().requires_grad_()
     o = make([w])
     after = []
@@ -427,7 +472,7 @@ def optim(name, config, make):
         after.append(w.detach().clone())
     put("in", "w", w0, True)
     put("in", "g", g, True)
-    put("num", "lr", np.array(o.param_groups[0]["lr"]), True)
+    put("num", "lr", np.array(lr or o.param_groups[0]["lr"]), True)
     put("out", "w", torch.stack(after))
     for key, v in o.state[w].items():
         if torch.is_tensor(v) and v.shape == w.shape:
@@ -460,6 +505,17 @@ def optim_cases():
     optim("adagrad_decay", "adagrad: {lr: 0.0625, lr_decay: 0.1, eps: 1e-3, weight_decay: 0.1}",
           lambda p: T.Adagrad(p, lr, lr_decay=0.1, eps=1e-3, weight_decay=0.1))
     optim("lion", "lion: 0.0625", lambda p: Lion(p, lr, (0.9, 0.99), 0.0))
+    state = rng.get_state()
+    for name, options, shape, kw in (
+        ("muon", "0.0625", (4, 3), {}), ("muon_wide", "{lr: 0.0625, weight_decay: 0.1, ns_steps: 3}", (3, 5), dict(weight_decay=0.1, steps=3)),
+        ("muon_plain", "{lr: 0.0625, momentum: 0.8, nesterov: false}", (3, 3), dict(momentum=0.8, nesterov=False))):
+        optim(name, "muon: " + options, lambda p: Muon(p, lr, **kw), shape)
+    optim("muon_rest", "muon: {lr: 0.0625, adamw_lr: 0.03125, weight_decay: 0.1}",
+          lambda p: T.AdamW(p, lr / 2, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.1), lr=lr)
+    optim("lamb", "lamb: 0.0625", lambda p: Lamb(p, lr, (0.9, 0.999), 1e-6, 0.01))
+    optim("lamb_matrix", "lamb: {lr: 0.0625, betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0}",
+          lambda p: Lamb(p, lr, (0.8, 0.9), 1e-3, 0.0), (2, 3))
+    rng.set_state(state)
     optim("lion_decay", "lion: {lr: 0.0625, betas: [0.95, 0.98], weight_decay: 0.1}", lambda p: Lion(p, lr, (0.95, 0.98), 0.1))
 
 

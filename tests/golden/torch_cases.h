@@ -351,12 +351,15 @@ static void build_optim(Run *r, DltSlab *slab)
     r->step.lr = (float)lr;
     assert_true(r->step.lr == (float)torch_get(r->test, "num", "lr")->v[0]);
     DltShape shape = torch_get(r->test, "in", "w")->shape;
+    double weight_decay = double_at(opts, def->weight_decay_offset);
+    if (def->matrix && shape.rank == 2) def = def->matrix;
     *slab = (DltSlab){.w = dlt_param(&r->b, "w", shape, dlt_init_zeros()),
                       .g = dlt_input(&r->b, "g", shape, DLT_F32),
                       .coef = dlt_input(&r->b, "coef", dlt_shape1(DLT_COEF), DLT_F32),
                       .step = r->b.step,
                       .lr_factor = 1.0,
-                      .weight_decay = double_at(opts, def->weight_decay_offset)};
+                      .weight_decay = weight_decay};
+    if (shape.rank == 2) slab->grad = slab->g;
     for (int i = 0; i < def->n_state(opts); i++) {
         assert_non_null(def->state_name[i]);
         slab->state[i] = dlt_state(&r->b, def->state_name[i], shape, DLT_F32, dlt_init_zeros());

@@ -306,7 +306,7 @@ static void cross_entropy_values(void **state)
     DltStepState step = {.loss_scale = 4, .sample_weight = 2};
     DltCrossEntropy a = {.ignore = -100};
     CaseOperand in[] = {F32(logits, 2, 2), I32(y, 2), F32(w, 2), F32(class_w, 2), STEP_OF(step)};
-    void *const out[DLT_MAX_OUT] = {loss, d};
+    void *const out[DLT_MAX_OUT] = {d, loss};
     assert_int_equal(case_op(f->dev, DLT_OP_cross_entropy_both, &a, in, 5, out, &f->err), DLT_OK);
     assert_true(fabs(loss[0] - 7 * log(2)) < 1e-6 && loss[1] == 7);
     assert_floats(d, (const float[]){-1, 1, 6, -6}, 4, 1e-6F); /* q (p - onehot) 4 / 2 */

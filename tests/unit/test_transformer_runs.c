@@ -94,15 +94,46 @@ static void recompute_saves_memory(void **state)
 static void resume_is_exact(void **state)
 {
     (void)state;
+    static const char *const optimizer[] = {
+        "adamw: {lr: 0.01}", "lamb: 0.01",
+        "muon: 0.02, groups: [{match: \"*norm*\", weight_decay: 0.1}]"};
     DltArena *arena = dlt_arena_new();
-    const char *text = gpt(arena, "{global: 8, micro: auto}", "adamw: {lr: 0.01}", "blocks");
-    remove_folder("whole");
-    remove_folder("cut");
-    done(train(text, (DltRunOptions){.out = "whole"}), DLT_OK);
-    done(train(text, (DltRunOptions){.out = "cut", .stop_at = 5}), DLT_STOPPED);
-    done(resume(text, "cut/last.bin", (DltRunOptions){0}), DLT_OK);
-    same_tensors("whole/last.bin", "cut/last.bin");
-    same_rows("whole", "cut");
+    for (int i = 0; i < 3; i++) {
+        const char *text = gpt(arena, "{global: 8, micro: auto}", optimizer[i], "blocks");
+        remove_folder("whole");
+        remove_folder("cut");
+        done(train(text, (DltRunOptions){.out = "whole"}), DLT_OK);
+        done(train(text, (DltRunOptions){.out = "cut", .stop_at = 5}), DLT_STOPPED);
+        done(resume(text, "cut/last.bin", (DltRunOptions){0}), DLT_OK);
+        same_tensors("whole/last.bin", "cut/last.bin");
+        same_rows("whole", "cut");
+    }
+    dlt_arena_free(arena);
+}
+
+static bool saved(const DltCheckpoint *c, const char *name)
+{
+    return dlt_checkpoint_find(c, name) != NULL;
+}
+
+/* muon takes the matrices of hidden layers; tables, norms, biases and the output layer are adamw's. */
+static void muon_takes_matrices(void **state)
+{
+    (void)state;
+    DltArena *arena = dlt_arena_new();
+    DltErr err;
+    DltCheckpoint *c = NULL;
+    dlt_err_init(&err);
+    remove_folder("muon");
+    done(train(gpt(arena, "8", "muon: 0.02", "none"), (DltRunOptions){.out = "muon"}), DLT_OK);
+    assert_int_equal(dlt_checkpoint_read(arena, "muon/last.bin", &c, &err), DLT_OK);
+    assert_true(saved(c, "optimizer/momentum_buffer/body.attention.qkv.weight"));
+    assert_true(saved(c, "optimizer/momentum_buffer/body_4.swiglu.down.weight"));
+    assert_true(saved(c, "optimizer/exp_avg/body.attention.qkv.bias"));
+    assert_true(saved(c, "optimizer/exp_avg/wte.weight"));
+    assert_true(saved(c, "optimizer/exp_avg/position.weight"));
+    assert_false(saved(c, "optimizer/momentum_buffer/wte.weight"));
+    assert_false(saved(c, "optimizer/exp_avg/body.attention.qkv.weight"));
     dlt_arena_free(arena);
 }
 
@@ -127,9 +158,8 @@ static void vit_learns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recompute_is_exact),
-        cmocka_unit_test(recompute_saves_memory),
-        cmocka_unit_test(resume_is_exact),
+        cmocka_unit_test(recompute_is_exact), cmocka_unit_test(recompute_saves_memory),
+        cmocka_unit_test(resume_is_exact),    cmocka_unit_test(muon_takes_matrices),
         cmocka_unit_test(vit_learns),
     };
     return cmocka_run_group_tests(tests, start, finish);
