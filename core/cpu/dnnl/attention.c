@@ -1,8 +1,10 @@
 /* Attention by blocks of queries and keys: a block of scores lives on the stack, so memory grows with T
- * and not with T x T. Products run on the register tile of cpu/gemm.h over packed panels. Forward keeps
- * a running maximum and sum (Milakov & Gimelshein 2018); backward makes each block of probabilities again
- * from the saved log sum (Dao et al. 2022, algorithms 1 and 4). A task owns what it writes: one block of
- * queries forward, one key head backward, so results do not depend on the number of threads. */
+ * and not with T x T. Scores are kept transposed, [key][16 queries]: that is how the register tile of
+ * cpu/gemm.h writes a product and reads an operand, and softmax runs over 16 queries at once. Forward
+ * keeps a running maximum and sum (Milakov & Gimelshein 2018); backward makes each block of
+ * probabilities again from the saved log sum (Dao et al. 2022, algorithms 1 and 4). Blocks that no query
+ * sees are left out. A task owns what it writes: some queries of a head forward, a key head backward, so
+ * results do not depend on the number of threads. */
 #include "ops/attention.h"
 #include "cpu/dnnl/fast.h"
 #include "cpu/gemm.h"
@@ -10,11 +12,12 @@
 #include "ops/step.h"
 
 enum {
-    N = 48, /* queries and keys of a block: a multiple of both sides of the tile */
     MR = DLT_GEMM_MR,
     NR = DLT_GEMM_NR,
+    QUERIES = 4 * NR, /* of a block */
+    KEYS = 16 * MR,
     D_MAX = 128,
-    PANEL = N * D_MAX
+    D_PADDED = (D_MAX + MR - 1) / MR * MR
 };
 
 typedef struct Attention {
@@ -51,195 +54,206 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- panels -------------------------------------------------------------------------------------- */
 
-/* n <= N rows of d values, `stride` apart, as panels [N / side][d][side] of rows; missing rows are 0. */
-static void pack_rows(const float *x, int64_t stride, int64_t n, int64_t d, int side, float *out)
+/* n <= room rows of d values, `stride` apart, as panels [room / side][d][side]; missing rows are 0. */
+static void pack_rows(const float *x, int64_t stride, int64_t n, int64_t room, int64_t d, int side,
+                      float *out)
 {
     const DltPanel p = {.x = x, .row_stride = stride, .k_stride = 1};
-    for (int64_t r = 0; r < N; r += side)
+    for (int64_t r = 0; r < room; r += side)
         dlt_pack_strided(&p, r, r < n ? least(side, n - r) : 0, 0, d, side, out + r * d);
 }
 
-/* The same rows as panels [d / side][N][side] of columns: the sum runs over rows. */
-static void pack_columns(const float *x, int64_t stride, int64_t n, int64_t d, int side, float *out)
+/* The same rows as panels [d / side][room][side] of columns: the sum runs over rows. */
+static void pack_columns(const float *x, int64_t stride, int64_t n, int64_t room, int64_t d,
+                         int side, float *out)
 {
-    for (int64_t c = 0; c < d; c += side, out += (int64_t)N * side) {
+    for (int64_t c = 0; c < d; c += side, out += room * side) {
         int64_t w = least(side, d - c);
-        if (w < side || n < N) memset(out, 0, (size_t)(N * side) * sizeof *out);
+        if (w < side || n < room) memset(out, 0, (size_t)(room * side) * sizeof *out);
         for (int64_t r = 0; r < n; r++)
             memcpy(out + r * side, x + r * stride + c, (size_t)w * sizeof *out);
     }
 }
 
-/* s[N][N] = a b over d: rows of two blocks against each other. */
-static void scores(const Attention *x, const float *a, const float *b, float *s)
+/* s[n][NR] = keys times one panel of queries; n a multiple of MR. */
+static void scores(const Attention *x, const float *keys, const float *queries, int64_t n, float *s)
 {
-    float out[MR * NR];
-    for (int64_t i = 0; i < N; i += MR)
-        for (int64_t j = 0; j < N; j += NR) {
-            x->tile(x->d, a + i * x->d, b + j * x->d, out);
-            for (int r = 0; r < MR; r++)
-                memcpy(s + (i + r) * N + j, out + r * NR, NR * sizeof *out);
-        }
+    for (int64_t j = 0; j < n; j += MR)
+        x->tile(x->d, keys + j * x->d, queries, s + j * NR);
 }
 
-static void add_tile(const float *out, int64_t rows, int64_t cols, float *y, int64_t stride)
+DLT_CLONES static void add_rows(const float *x, int64_t n, float *y, int64_t stride, int64_t w)
 {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            y[r * stride + c] += out[r * NR + c];
+    if (w == NR) {
+        for (int64_t r = 0; r < n; r++)
+            for (int c = 0; c < NR; c++)
+                y[r * stride + c] += x[r * NR + c];
+        return;
+    }
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < w; c++)
+            y[r * stride + c] += x[r * NR + c];
 }
 
-/* y[n][d] += a b over N: a of panels [N / MR][N][MR], b of panels [d / NR][N][NR]. */
-static void add_product(const Attention *x, const float *a, const float *b, int64_t n, float *y,
-                        int64_t stride)
+/* ---- one panel of queries against one block of keys ---------------------------------------------- */
+
+/* Queries [q0, q0 + nq), nq <= NR, of sample b and head h against keys [k0, k0 + nk). Query i sees
+ * columns [lo[i], hi[i]) of the block; keys from n on (a multiple of MR) are seen by none. */
+typedef struct Panel {
+    int64_t b, h, q0, nq, k0, n;
+    int32_t lo[NR], hi[NR];
+} Panel;
+
+static Panel panel_of(const Attention *x, int64_t row, int64_t q0, int64_t nq, int64_t k0,
+                      int64_t nk)
 {
-    float out[MR * NR];
-    for (int64_t i = 0; i < n; i += MR)
-        for (int64_t c = 0; c < x->d; c += NR) {
-            x->tile(N, a + i * N, b + c * N, out);
-            add_tile(out, least(MR, n - i), least(NR, x->d - c), y + i * stride + c, stride);
-        }
+    Panel p = {.b = row / x->a->heads, .h = row % x->a->heads, .q0 = q0, .nq = nq, .k0 = k0};
+    for (int64_t i = 0; i < nq; i++) {
+        DltKeys s = dlt_attention_keys(x->a, q0 + i, x->t);
+        int64_t lo = s.lo < k0 ? 0 : least(s.lo - k0, nk),
+                hi = s.hi < k0 ? 0 : least(s.hi - k0, nk);
+        if (lo >= hi) continue;
+        p.lo[i] = (int32_t)lo;
+        p.hi[i] = (int32_t)hi;
+        if (p.n < hi) p.n = hi;
+    }
+    p.n = (p.n + MR - 1) / MR * MR;
+    return p;
 }
 
-/* ---- one block of scores ------------------------------------------------------------------------- */
-
-/* Queries [q0, q0 + nq) against keys [k0, k0 + nk) of sample b and query head h. */
-typedef struct Block {
-    int64_t b, h, q0, nq, k0, nk;
-} Block;
-
-/* Columns [lo, hi) of the block that query q0 + r sees. */
-static DltKeys seen(const Attention *x, const Block *k, int64_t r)
+static int64_t row_number(const Attention *x, const Panel *p, int64_t i)
 {
-    DltKeys s = dlt_attention_keys(x->a, k->q0 + r, x->t);
-    s.lo = s.lo < k->k0 ? 0 : least(s.lo - k->k0, k->nk);
-    s.hi = s.hi < k->k0 ? 0 : least(s.hi - k->k0, k->nk);
-    if (s.lo > s.hi) s.lo = s.hi;
-    return s;
+    return (p->b * x->a->heads + p->h) * x->t + p->q0 + i;
 }
 
-static int64_t row_number(const Attention *x, const Block *k, int64_t r)
-{
-    return (k->b * x->a->heads + k->h) * x->t + k->q0 + r;
-}
-
-/* keep[N] = 1 / (1 - p) or 0 for the block's columns of row r. Blocks begin at multiples of 4. */
-static void draw_row(const Attention *x, const Block *k, int64_t r, float *keep)
+/* keep[n][NR]: 1 / (1 - p) or 0. Blocks of keys begin at multiples of 4. */
+static void draw(const Attention *x, const Panel *p, float *keep)
 {
     uint32_t threshold = dlt_dropout_threshold(x->a->drop.p);
     float scale = 1.0F / (1.0F - x->a->drop.p);
-    uint64_t e = dlt_attention_draw(row_number(x, k, r), x->t) + (uint64_t)k->k0;
-    for (int64_t j = 0; j < N; j += 4) {
-        DltRand4 v =
-            dlt_dropout_draw(x->step->seed, x->a->drop.id, x->step->batch, (e + (uint64_t)j) / 4);
-        for (int i = 0; i < 4; i++)
-            keep[j + i] = v.v[i] >= threshold ? scale : 0;
+    for (int64_t i = 0; i < p->nq; i++) {
+        uint64_t e = dlt_attention_draw(row_number(x, p, i), x->t) + (uint64_t)p->k0;
+        for (int64_t j = 0; j < p->n; j += 4) {
+            DltRand4 v = dlt_dropout_draw(x->step->seed, x->a->drop.id, x->step->batch,
+                                          (e + (uint64_t)j) / 4);
+            for (int64_t k = 0; k < 4 && j + k < p->n; k++)
+                keep[(j + k) * NR + i] = v.v[k] >= threshold ? scale : 0;
+        }
     }
 }
 
-/* p = exp(s - shift) in [lo, hi), 0 elsewhere; the sum of p. */
-DLT_CLONES static float exp_row(const float *s, float shift, int64_t lo, int64_t hi, float *p)
+/* ---- forward ------------------------------------------------------------------------------------- */
+
+/* What a panel of queries has gathered: o transposed, [d][NR]. */
+typedef struct Gathered {
+    _Alignas(64) float o[D_PADDED * NR];
+    float max[NR], sum[NR];
+} Gathered;
+
+/* s becomes exp(s - new maximum), 0 where nothing is seen; what was gathered shrinks to that maximum. */
+DLT_CLONES static void online_softmax(const Panel *p, float *s, Gathered *g, int64_t d)
 {
-    float lane[8] = {0};
-    for (int j = 0; j < N; j++) {
-        float e = dlt_exp(s[j] - shift);
-        p[j] = j >= lo && j < hi ? e : 0;
+    float top[NR], factor[NR];
+    for (int i = 0; i < NR; i++)
+        top[i] = g->max[i];
+    for (int64_t j = 0; j < p->n; j++)
+        for (int i = 0; i < NR; i++) {
+            float v = (int32_t)j >= p->lo[i] && (int32_t)j < p->hi[i] ? s[j * NR + i] : -INFINITY;
+            s[j * NR + i] = v;
+            top[i] = v > top[i] ? v : top[i];
+        }
+    for (int i = 0; i < NR; i++) {
+        float shift = top[i] > -INFINITY ? top[i] : 0; /* nothing seen yet */
+        factor[i] = dlt_exp(g->max[i] - shift);
+        g->max[i] = top[i];
+        g->sum[i] *= factor[i];
+        top[i] = shift;
     }
-    for (int j = 0; j < N; j += 8)
-        for (int i = 0; i < 8; i++)
-            lane[i] += p[j + i];
-    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) +
-           ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+    for (int64_t j = 0; j < p->n; j++)
+        for (int i = 0; i < NR; i++) {
+            float e = dlt_exp(s[j * NR + i] - top[i]);
+            s[j * NR + i] = e;
+            g->sum[i] += e;
+        }
+    for (int64_t c = 0; c < d; c++)
+        for (int i = 0; i < NR; i++)
+            g->o[c * NR + i] *= factor[i];
 }
 
-DLT_CLONES static float max_row(const float *s, float m, int64_t lo, int64_t hi)
+DLT_CLONES static void multiply(float *x, const float *by, int64_t n)
 {
-    for (int64_t j = lo; j < hi; j++)
-        m = s[j] > m ? s[j] : m;
-    return m;
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= by[i];
 }
 
-DLT_CLONES static void scale_row(float *x, float by, int64_t n)
+static void forward_panel(const Attention *x, const Panel *p, const float *q, const float *k,
+                          const float *v, Gathered *g)
+{
+    _Alignas(64) float s[KEYS * NR], keep[KEYS * NR] = {0}, out[MR * NR];
+    scores(x, k, q, p->n, s);
+    online_softmax(p, s, g, x->d);
+    if (x->step) {
+        draw(x, p, keep);
+        multiply(s, keep, p->n * NR);
+    }
+    for (int64_t c = 0; c < x->d; c += MR) {
+        x->tile(p->n, v + c * KEYS, s, out);
+        add_rows(out, MR, g->o + c * NR, NR, NR);
+    }
+}
+
+static void scale_all(float *x, float by, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= by;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------- */
-
-/* A block of queries while the keys go by. */
-typedef struct Queries {
-    _Alignas(64) float q[PANEL], k[PANEL], v[PANEL], p[N * N], s[N * N], o[PANEL];
-    float max[N], sum[N];
-} Queries;
-
-/* s becomes exp(s - new maximum); o and the sum so far are scaled down to the new maximum. */
-static void online_softmax(const Attention *x, const Block *k, Queries *w)
+static void write_queries(const Attention *x, const Panel *p, const Gathered *g)
 {
-    float keep[N];
-    for (int64_t r = 0; r < k->nq; r++) {
-        float *s = w->s + r * N;
-        DltKeys c = seen(x, k, r);
-        float top = max_row(s, w->max[r], c.lo, c.hi);
-        if (c.lo == c.hi) { /* nothing seen here */
-            memset(s, 0, N * sizeof *s);
-            continue;
-        }
-        float factor = dlt_exp(w->max[r] - top);
-        w->sum[r] = w->sum[r] * factor + exp_row(s, top, c.lo, c.hi, s);
-        w->max[r] = top;
-        if (factor != 1.0F) scale_row(w->o + r * x->d, factor, x->d);
-        if (!x->step) continue;
-        draw_row(x, k, r, keep);
-        for (int j = 0; j < N; j++)
-            s[j] *= keep[j];
+    for (int64_t i = 0; i < p->nq; i++) {
+        float *o = x->o + (p->b * x->t + p->q0 + i) * x->o_width + p->h * x->d;
+        for (int64_t c = 0; c < x->d; c++)
+            o[c] = g->o[c * NR + i] / g->sum[i];
+        x->stats[row_number(x, p, i)] = g->max[i] + logf(g->sum[i]);
     }
-    for (int64_t r = k->nq; r < N; r++)
-        memset(w->s + r * N, 0, N * sizeof *w->s);
 }
 
-static void forward_block(const Attention *x, const Block *q)
+/* QUERIES queries from q0 on of head h of sample b, row = b Hq + h. */
+static void forward_block(const Attention *x, int64_t row, int64_t q0)
 {
-    Queries w;
-    Block k = *q;
-    int64_t kv = k.h / x->group * x->d;
-    int64_t lo = dlt_attention_keys(x->a, k.q0, x->t).lo / N * N;
-    int64_t hi = dlt_attention_keys(x->a, k.q0 + k.nq - 1, x->t).hi;
-    const float *queries = x->q + (k.b * x->t + k.q0) * x->width + k.h * x->d;
-    pack_rows(queries, x->width, k.nq, x->d, MR, w.q);
-    scale_row(w.q, (float)x->a->scale, N * x->d);
-    memset(w.o, 0, (size_t)(N * x->d) * sizeof *w.o);
-    for (int r = 0; r < N; r++)
-        w.max[r] = -INFINITY, w.sum[r] = 0;
-    for (k.k0 = lo; k.k0 < hi; k.k0 += N) {
-        int64_t at = (k.b * x->t + k.k0) * x->width + kv;
-        k.nk = least(N, hi - k.k0);
-        pack_rows(x->k + at, x->width, k.nk, x->d, NR, w.k);
-        pack_columns(x->v + at, x->width, k.nk, x->d, NR, w.v);
-        scores(x, w.q, w.k, w.s);
-        online_softmax(x, &k, &w);
-        pack_rows(w.s, N, N, N, MR, w.p);
-        add_product(x, w.p, w.v, k.nq, w.o, x->d);
+    _Alignas(64) float q[QUERIES * D_MAX], k[KEYS * D_MAX], v[KEYS * D_PADDED];
+    Gathered g[QUERIES / NR];
+    int64_t b = row / x->a->heads, h = row % x->a->heads, nq = least(QUERIES, x->t - q0);
+    int64_t lo = dlt_attention_keys(x->a, q0, x->t).lo / KEYS * KEYS;
+    int64_t hi = dlt_attention_keys(x->a, q0 + nq - 1, x->t).hi;
+    pack_rows(x->q + (b * x->t + q0) * x->width + h * x->d, x->width, nq, QUERIES, x->d, NR, q);
+    scale_all(q, (float)x->a->scale, QUERIES * x->d);
+    for (int i = 0; i < QUERIES / NR; i++) {
+        memset(&g[i], 0, sizeof g[i]);
+        for (int k0 = 0; k0 < NR; k0++)
+            g[i].max[k0] = -INFINITY;
     }
-    float *o = x->o + (k.b * x->t + k.q0) * x->o_width + k.h * x->d;
-    for (int64_t r = 0; r < k.nq; r++) {
-        scale_row(w.o + r * x->d, 1 / w.sum[r], x->d);
-        memcpy(o + r * x->o_width, w.o + r * x->d, (size_t)x->d * sizeof *o);
-        x->stats[row_number(x, &k, r)] = w.max[r] + logf(w.sum[r]);
+    for (int64_t k0 = lo; k0 < hi; k0 += KEYS) {
+        int64_t nk = least(KEYS, x->t - k0), at = (b * x->t + k0) * x->width + h / x->group * x->d;
+        pack_rows(x->k + at, x->width, nk, KEYS, x->d, MR, k);
+        pack_columns(x->v + at, x->width, nk, KEYS, x->d, MR, v);
+        for (int64_t i = 0; i < nq; i += NR) {
+            Panel p = panel_of(x, row, q0 + i, least(NR, nq - i), k0, nk);
+            if (p.n > 0) forward_panel(x, &p, q + i * x->d, k, v, &g[i / NR]);
+        }
+    }
+    for (int64_t i = 0; i < nq; i += NR) {
+        Panel p = panel_of(x, row, q0 + i, least(NR, nq - i), 0, 0);
+        write_queries(x, &p, &g[i / NR]);
     }
 }
 
 static void forward_task(void *ctx, int64_t begin, int64_t end)
 {
     const Attention *x = ctx;
-    int64_t blocks = (x->t + N - 1) / N;
-    for (int64_t n = begin; n < end; n++) {
-        int64_t head = n / blocks, q0 = n % blocks * N;
-        forward_block(x, &(Block){.b = head / x->a->heads,
-                                  .h = head % x->a->heads,
-                                  .q0 = q0,
-                                  .nq = least(N, x->t - q0)});
-    }
+    int64_t blocks = (x->t + QUERIES - 1) / QUERIES;
+    for (int64_t n = begin; n < end; n++)
+        forward_block(x, n / blocks, n % blocks * QUERIES);
 }
 
 /* o and stats of ops/attention.h.  qkv f32 [B,T,(Hq+2Hkv)D], D <= 128; step u8 or missing. */
@@ -250,17 +264,21 @@ static DltStatus forward(const DltCall *call, DltErr *err)
     x.step = x.a->drop.p > 0 ? call->in[1] : NULL;
     x.o = call->out[0];
     x.stats = call->out[1];
-    dlt_pool_for(call->stream, x.batch * x.a->heads * ((x.t + N - 1) / N), 1, forward_task, &x);
+    int64_t blocks = (x.t + QUERIES - 1) / QUERIES;
+    dlt_pool_for(call->stream, x.batch * x.a->heads * blocks, 1, forward_task, &x);
     return DLT_OK;
 }
 
 /* ---- backward ------------------------------------------------------------------------------------ */
 
-/* A block of keys while the queries go by. k_sum and q_sum: panels for sums over keys and queries. */
+/* A block of keys while blocks of queries go by. *_sum: panels for sums over keys or queries. */
 typedef struct Keys {
-    _Alignas(64) float k[PANEL], k_sum[PANEL], v[PANEL], dk[PANEL], dv[PANEL];
-    _Alignas(64) float q[PANEL], q_sum[PANEL], d[PANEL], d_sum[PANEL];
-    _Alignas(64) float p[N * N], dp[N * N], panel[N * N];
+    _Alignas(64) float k[KEYS * D_MAX], v[KEYS * D_MAX], k_sum[KEYS * D_PADDED];
+    _Alignas(64) float dk[KEYS * D_MAX], dv[KEYS * D_MAX];
+    _Alignas(64) float q[QUERIES * D_MAX], d[QUERIES * D_MAX];
+    _Alignas(64) float q_sum[QUERIES * D_MAX], d_sum[QUERIES * D_MAX];
+    _Alignas(64) float p_sum[KEYS * QUERIES], g_sum[KEYS * QUERIES]; /* [key / MR][query][MR] */
+    int64_t seen[QUERIES / NR];                                      /* Panel.n of each panel */
 } Keys;
 
 DLT_CLONES static float dot(const float *a, const float *b, int64_t n)
@@ -276,77 +294,112 @@ DLT_CLONES static float dot(const float *a, const float *b, int64_t n)
            ((lane[2] + lane[6]) + (lane[3] + lane[7]));
 }
 
-/* dp = p (dp keep - delta) scale, then p *= keep. */
-DLT_CLONES static void score_grad(float *p, float *dp, const float *keep, float delta, float scale)
+/* p and g hold scores and v do^T; they become drop(p) and ds = p (drop(g) - delta) scale. */
+DLT_CLONES static void gradients(const Panel *t, float *p, float *g, const float *keep,
+                                 const float *lse, const float *delta, float scale)
 {
-    for (int j = 0; j < N; j++) {
-        dp[j] = p[j] * (dp[j] * keep[j] - delta) * scale;
-        p[j] *= keep[j];
-    }
-}
-
-/* p and dp hold scores and do v^T; they become the probabilities and the gradients of the scores. */
-static void gradient_rows(const Attention *x, const Block *k, Keys *w)
-{
-    float keep[N];
-    for (int j = 0; j < N; j++)
-        keep[j] = 1;
-    for (int64_t r = 0; r < N; r++) {
-        float *p = w->p + r * N, *dp = w->dp + r * N;
-        DltKeys c = r < k->nq ? seen(x, k, r) : (DltKeys){0, 0};
-        if (c.lo == c.hi) {
-            memset(p, 0, N * sizeof *p);
-            memset(dp, 0, N * sizeof *dp);
-            continue;
+    for (int64_t j = 0; j < t->n; j++)
+        for (int i = 0; i < NR; i++) {
+            float e = dlt_exp(p[j * NR + i] - lse[i]), k = keep ? keep[j * NR + i] : 1;
+            e = (int32_t)j >= t->lo[i] && (int32_t)j < t->hi[i] ? e : 0;
+            g[j * NR + i] = e * (g[j * NR + i] * k - delta[i]) * scale;
+            p[j * NR + i] = e * k;
         }
-        int64_t at = (k->b * x->t + k->q0 + r) * x->o_width + k->h * x->d;
-        exp_row(p, x->stats_in[row_number(x, k, r)], c.lo, c.hi, p);
-        if (x->step) draw_row(x, k, r, keep);
-        score_grad(p, dp, keep, dot(x->d_o + at, x->o_in + at, x->d), (float)x->a->scale);
+}
+
+/* [n][NR] into panels [n / MR][QUERIES][MR] at query `at`. */
+static void transpose(const float *x, int64_t n, int64_t at, float *out)
+{
+    for (int64_t j = 0; j < n; j += MR)
+        for (int i = 0; i < NR; i++)
+            for (int r = 0; r < MR; r++)
+                out[(j / MR * QUERIES + at + i) * MR + r] = x[(j + r) * NR + i];
+}
+
+/* Probabilities and score gradients of a panel of queries, and its dq. */
+static void backward_panel(const Attention *x, const Panel *t, int64_t at, Keys *w)
+{
+    _Alignas(64) float p[KEYS * NR], g[KEYS * NR], keep[KEYS * NR] = {0}, out[MR * NR];
+    float lse[NR] = {0}, delta[NR] = {0};
+    for (int64_t i = 0; i < t->nq; i++) {
+        int64_t o = (t->b * x->t + t->q0 + i) * x->o_width + t->h * x->d;
+        lse[i] = x->stats_in[row_number(x, t, i)];
+        delta[i] = dot(x->d_o + o, x->o_in + o, x->d);
+    }
+    if (x->step) draw(x, t, keep);
+    scores(x, w->k, w->q + at * x->d, t->n, p);
+    scores(x, w->v, w->d + at * x->d, t->n, g);
+    gradients(t, p, g, x->step ? keep : NULL, lse, delta, (float)x->a->scale);
+    transpose(p, t->n, at, w->p_sum);
+    transpose(g, t->n, at, w->g_sum);
+    float *dq = x->dqkv + (t->b * x->t + t->q0) * x->width + t->h * x->d;
+    for (int64_t c = 0; c < x->d; c += MR) {
+        x->tile(t->n, w->k_sum + c * KEYS, g, out);
+        for (int64_t r = 0; r < least(MR, x->d - c); r++)
+            for (int64_t i = 0; i < t->nq; i++)
+                dq[i * x->width + c + r] += out[r * NR + i];
     }
 }
 
-/* One block of queries against the block of keys: adds to dk, dv and dq. */
-static void backward_block(const Attention *x, const Block *k, Keys *w)
+/* dk and dv += the sums over the queries of this block that see each tile of keys. */
+static void add_keys(const Attention *x, Keys *w)
 {
-    int64_t at = (k->b * x->t + k->q0) * x->width + k->h * x->d;
-    const float *d = x->d_o + (k->b * x->t + k->q0) * x->o_width + k->h * x->d;
-    pack_rows(x->q + at, x->width, k->nq, x->d, MR, w->q);
-    scale_row(w->q, (float)x->a->scale, N * x->d);
-    pack_columns(x->q + at, x->width, k->nq, x->d, NR, w->q_sum);
-    pack_rows(d, x->o_width, k->nq, x->d, MR, w->d);
-    pack_columns(d, x->o_width, k->nq, x->d, NR, w->d_sum);
-    scores(x, w->q, w->k, w->p);
-    scores(x, w->d, w->v, w->dp);
-    gradient_rows(x, k, w);
-    pack_columns(w->p, N, N, N, MR, w->panel);
-    add_product(x, w->panel, w->d_sum, k->nk, w->dv, x->d);
-    pack_columns(w->dp, N, N, N, MR, w->panel);
-    add_product(x, w->panel, w->q_sum, k->nk, w->dk, x->d);
-    pack_rows(w->dp, N, N, N, MR, w->panel);
-    add_product(x, w->panel, w->k_sum, k->nq, x->dqkv + at, x->width);
+    _Alignas(64) float out[MR * NR];
+    for (int64_t j = 0; j < KEYS; j += MR) {
+        int64_t first = 0, last = QUERIES / NR;
+        while (first < last && w->seen[first] <= j)
+            first++;
+        while (last > first && w->seen[last - 1] <= j)
+            last--;
+        if (first == last) continue;
+        int64_t i = first * NR, n = (last - first) * NR, at = (j / MR * QUERIES + i) * MR;
+        for (int64_t c = 0; c < x->d; c += NR) {
+            x->tile(n, w->p_sum + at, w->d_sum + c * QUERIES + i * NR, out);
+            add_rows(out, MR, w->dv + j * x->d + c, x->d, least(NR, x->d - c));
+            x->tile(n, w->g_sum + at, w->q_sum + c * QUERIES + i * NR, out);
+            add_rows(out, MR, w->dk + j * x->d + c, x->d, least(NR, x->d - c));
+        }
+    }
 }
 
-/* All queries of the group that see keys [k0, k0 + nk) of key head `head`. */
+/* One block of queries against the block of keys. */
+static void backward_block(const Attention *x, int64_t row, int64_t q0, int64_t k0, int64_t nk,
+                           Keys *w)
+{
+    int64_t b = row / x->a->heads, h = row % x->a->heads, nq = least(QUERIES, x->t - q0);
+    const float *q = x->q + (b * x->t + q0) * x->width + h * x->d;
+    const float *d = x->d_o + (b * x->t + q0) * x->o_width + h * x->d;
+    pack_rows(q, x->width, nq, QUERIES, x->d, NR, w->q);
+    scale_all(w->q, (float)x->a->scale, QUERIES * x->d);
+    pack_rows(d, x->o_width, nq, QUERIES, x->d, NR, w->d);
+    pack_columns(q, x->width, nq, QUERIES, x->d, NR, w->q_sum);
+    pack_columns(d, x->o_width, nq, QUERIES, x->d, NR, w->d_sum);
+    for (int64_t i = 0; i < QUERIES; i += NR) {
+        int64_t n = i < nq ? least(NR, nq - i) : 0;
+        Panel p = panel_of(x, row, q0 + i, n, k0, nk);
+        w->seen[i / NR] = p.n;
+        if (p.n > 0) backward_panel(x, &p, i, w);
+    }
+    add_keys(x, w);
+}
+
+/* All queries of the group that see keys [k0, k0 + KEYS) of key head `head`. */
 static void backward_keys(const Attention *x, int64_t b, int64_t head, int64_t k0)
 {
     Keys w;
-    Block k = {.b = b, .k0 = k0, .nk = least(N, x->t - k0)};
-    int64_t at = (b * x->t + k0) * x->width + head * x->d;
-    int64_t lo = dlt_attention_queries(x->a, k0, x->t).lo / N * N;
-    int64_t hi = dlt_attention_queries(x->a, k0 + k.nk - 1, x->t).hi;
-    pack_rows(x->k + at, x->width, k.nk, x->d, NR, w.k);
-    pack_columns(x->k + at, x->width, k.nk, x->d, NR, w.k_sum);
-    pack_rows(x->v + at, x->width, k.nk, x->d, NR, w.v);
-    memset(w.dk, 0, (size_t)(N * x->d) * sizeof *w.dk);
-    memset(w.dv, 0, (size_t)(N * x->d) * sizeof *w.dv);
-    for (k.h = head * x->group; k.h < (head + 1) * x->group; k.h++)
-        for (k.q0 = lo; k.q0 < hi; k.q0 += N) {
-            k.nq = least(N, x->t - k.q0);
-            backward_block(x, &k, &w);
-        }
+    int64_t nk = least(KEYS, x->t - k0), at = (b * x->t + k0) * x->width + head * x->d;
+    int64_t lo = dlt_attention_queries(x->a, k0, x->t).lo / QUERIES * QUERIES;
+    int64_t hi = dlt_attention_queries(x->a, k0 + nk - 1, x->t).hi;
+    pack_rows(x->k + at, x->width, nk, KEYS, x->d, MR, w.k);
+    pack_rows(x->v + at, x->width, nk, KEYS, x->d, MR, w.v);
+    pack_columns(x->k + at, x->width, nk, KEYS, x->d, MR, w.k_sum);
+    memset(w.dk, 0, (size_t)(KEYS * x->d) * sizeof *w.dk);
+    memset(w.dv, 0, (size_t)(KEYS * x->d) * sizeof *w.dv);
+    for (int64_t h = head * x->group; h < (head + 1) * x->group; h++)
+        for (int64_t q0 = lo; q0 < hi; q0 += QUERIES)
+            backward_block(x, b * x->a->heads + h, q0, k0, nk, &w);
     float *dk = x->dqkv + x->a->heads * x->d + at, *dv = dk + x->a->kv_heads * x->d;
-    for (int64_t r = 0; r < k.nk; r++) {
+    for (int64_t r = 0; r < nk; r++) {
         memcpy(dk + r * x->width, w.dk + r * x->d, (size_t)x->d * sizeof *dk);
         memcpy(dv + r * x->width, w.dv + r * x->d, (size_t)x->d * sizeof *dv);
     }
@@ -360,7 +413,7 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
         float *dq = x->dqkv + b * x->t * x->width + head * x->group * x->d;
         for (int64_t t = 0; t < x->t; t++)
             memset(dq + t * x->width, 0, (size_t)(x->group * x->d) * sizeof *dq);
-        for (int64_t k0 = 0; k0 < x->t; k0 += N)
+        for (int64_t k0 = 0; k0 < x->t; k0 += KEYS)
             backward_keys(x, b, head, k0);
     }
 }
