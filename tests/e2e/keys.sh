@@ -32,6 +32,7 @@ context() { # NAME
     patches) config "$images" "[{patch_embed: {@}}, {token_pool: mean}, {dense: 3}]" cross_entropy "$opt" "" ;;
     class_token) config "$images" "[{patch_embed: {patch: 7, dim: 8}}, {class_token: {@}}, {token_pool: first}, {dense: 3}]" cross_entropy "$opt" "" ;;
     token_pool) config "$images" "[{patch_embed: {patch: 1, dim: 8}}, {token_pool: {@}}, {dense: 3}]" cross_entropy "$opt" "" ;;
+    recompute) config "$rows" "[{dense: 6}, {residual: [{dense: 8}, gelu, {dense: 6}]}, {residual: [{dense: 8}, gelu, {dense: 6}]}, {dense: 3}]" cross_entropy "$opt, @" "" ;;
     loss:*) config "$rows" "[{dense: 3}]" "{${1#loss:}: {@}}" "$opt" "" ;;
     values:*) config "{train: {synthetic: {shape: [6], classes: 0, samples: 24}}}" "[{dense: 1}]" "{${1#values:}: {@}}" "$opt" "" ;;
     optim:*) config "$rows" "[{dense: 5}, tanh, {dense: 3}]" cross_entropy "optimizer: {${1#optim:}: {@}}" "" ;;
@@ -223,14 +224,20 @@ row loss.cross_entropy.label_smoothing loss:cross_entropy "" "label_smoothing: 0
 row loss.cross_entropy.class_weights loss:cross_entropy "" "class_weights: [1, 2, 3]"
 row loss.cross_entropy.ignore loss:cross_entropy "" "ignore: 1"
 row "config.loss loss.huber.delta" values:huber "" "delta: 0.01"
-for o in adamw adam sgd rmsprop adagrad lion; do
+for o in adamw adam sgd rmsprop adagrad lion lamb muon; do
     row train.optimizer.$o.lr optim:$o "lr: 0.01" "lr: 0.02"
     row train.optimizer.$o.weight_decay optim:$o "weight_decay: 0" "weight_decay: 0.5"
 done
 row train.optimizer.adamw.betas optim:adamw "" "betas: [0.5, 0.6]"
 row train.optimizer.adam.betas optim:adam "" "betas: [0.5, 0.6]"
 row train.optimizer.lion.betas optim:lion "" "betas: [0.1, 0.2]"
-for o in adamw adam rmsprop adagrad; do row train.optimizer.$o.eps optim:$o "" "eps: 0.5"; done
+row train.optimizer.lamb.betas optim:lamb "" "betas: [0.5, 0.6]"
+row train.optimizer.muon.betas optim:muon "" "betas: [0.1, 0.2]"
+row train.optimizer.muon.momentum optim:muon "" "momentum: 0.5"
+row train.optimizer.muon.nesterov optim:muon "" "nesterov: false"
+row train.optimizer.muon.ns_steps optim:muon "" "ns_steps: 2"
+row train.optimizer.muon.adamw_lr optim:muon "" "adamw_lr: 0.1"
+for o in adamw adam rmsprop adagrad lamb muon; do row train.optimizer.$o.eps optim:$o "" "eps: 0.5"; done
 row train.optimizer.sgd.momentum optim:sgd "" "momentum: 0.9"
 row train.optimizer.sgd.dampening optim:sgd "momentum: 0.9" "momentum: 0.9, dampening: 0.5"
 row train.optimizer.sgd.nesterov optim:sgd "momentum: 0.9" "momentum: 0.9, nesterov: true"
@@ -260,6 +267,7 @@ t="for: 4 steps, batch: 6, $opt"
 row "config.train train.for" train "$t" "for: 5 steps, batch: 6, $opt"
 row "train.batch train.batch.global" train "$t" "for: 4 steps, batch: {global: 9}, $opt"
 row train.batch.micro train "$t" "for: 4 steps, batch: {global: 6, micro: 3}, $opt"
+row train.recompute recompute "recompute: none" "recompute: blocks"
 row train.precision train "$t" "!$t, precision: bf16" # refused, or another plan
 row train.optimizer train "$t" "for: 4 steps, batch: 6, optimizer: {adam: {lr: 0.5}}"
 row train.schedule train "$t" "$t, schedule: [{cosine: {to: 0}}]"
@@ -414,7 +422,6 @@ echo "skip train.deterministic (chooses among a GPU's algorithms)"
 one_value() { # KEY WORDS: as explain has it; more values would need a row
     "$dltrain" explain "$1" | grep -qF "$2" && echo "skip $1 (has one value)" && proven+="$1 "
 }
-one_value train.recompute "one of none, default"
 one_value flip.axis "one of horizontal, required" && proven+="data.augment.flip.axis "
 proven+="train.deterministic "
 keys=$("$dltrain" explain | sed -n 's/^  \([a-z][a-z_0-9.A-Z]*\) .*/\1/p' | sort -u | while read -r name; do
