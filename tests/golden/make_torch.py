@@ -594,6 +594,7 @@ def class_metrics(out, y, keep, smoothing=0.0):
         "precision": mean(p), "recall": mean(r), "f1": mean(f),
         "confusion": mean([t == q for t, q in zip(true, pred)]),
         "perplexity": math.exp(nll),
+        "bits_per_byte": float(nll) / math.log(2),  # of a row: bytes are the run's business
     }
 
 
