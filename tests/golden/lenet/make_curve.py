@@ -5,8 +5,8 @@ initial weights and batches. Run by hand with Debian's python3 (torch 1.13); the
 usage: make_curve.py DLTRAIN [f32|f64] >curve.txt    (default f32, as committed)
 
 The learning rate is small because training is chaotic: with SGD at 0.01, PyTorch's own curves from initial
-weights that differ by 6e-8 of their size are 8e-4 apart within 120 updates. Here the loss falls to two
-thirds, and what is compared is the arithmetic.
+weights that differ by 6e-8 of their size are 8e-4 apart within 120 updates. Here the loss falls to half,
+and what is compared is the arithmetic.
 
 The initial weights are those of a checkpoint after one update with a learning rate of 1e-30, which moves no
 f32. The batches follow dltrain's documented order (core/base/rng.c): the n-th sample is the n-th element of
