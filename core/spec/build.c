@@ -280,11 +280,11 @@ static void advise_map_sizes(const DltModelGraph *m)
 }
 
 /* Options and names, and shapes where the data set tells the first one: everything built on a poisoned
- * input is poison. Without a batch size, which another section got wrong, one sample stands for it. */
+ * input is poison. Without a batch size, which another section got wrong, two samples stand for it. */
 static DltStatus check_walk(const DltSpec *spec, DltKnown known, DltErr *err)
 {
     DltModelGraph *m = new_model(spec, true, err);
-    DltModelOptions o = {.training = true, .split = -1, .batch = 1};
+    DltModelOptions o = {.training = true, .split = -1, .batch = 2};
     if (spec->train.micro > 0) o.batch = spec->train.micro;
     if (known == DLT_KNOWN_SHAPES) {
         add_fetch(spec, &o, m);
