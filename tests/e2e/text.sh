@@ -70,6 +70,21 @@ for name in learned waves rope; do
     done
 done
 
+# windows that move with the epoch: a run that is cut in the middle of one ends with the same weights
+config moved "tokenizer: chars, train: {text: text.txt, limit: 3000 tokens, shift: epoch}, val: 10% of train" "" "{heads: 2, causal: true}"
+weights() { "$dltrain" inspect "$work/runs/$1" | grep crc32; }
+run train moved.yaml "train.for=60 steps" --out "$work/runs/whole"
+run train moved.yaml "train.for=60 steps" --out "$work/runs/parts" --stop-at 37
+run resume runs/parts
+[ $code -eq 0 ] && [ -n "$(weights whole)" ] && [ "$(weights whole)" = "$(weights parts)" ]
+verdict "a run cut in mid-epoch ends with the weights of the unbroken one" $?
+
+# shards of characters, with the file of their tokenizer
+run tokenize text.txt --tokenizer chars --out letters
+config letters "tokenizer: {chars: letters_tokenizer.json}, train: {tokens: 'letters_*.bin', limit: 5000 tokens}" "" "{heads: 2, causal: true}"
+run train letters.yaml "train.for=5 steps" --out "$work/runs/letters"
+verdict "shards of characters train" $code
+
 # the checkpoint is enough
 run eval runs/learned --check
 verdict "eval from the checkpoint gives the stored metrics" $code
