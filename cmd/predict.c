@@ -122,6 +122,7 @@ static DltStatus run(const DltArgs *args, DltErr *err)
         return dlt_err(err, DLT_E_CONFIG,
                        "%s: a model of text predicts the next token; `dltrain generate` shows them",
                        c->path);
+    DLT_TRY(dlt_spec_load_data(spec, 0, err)); /* what the training split decides for all samples */
     for (int i = 1; i < args->n_word; i++)
         DLT_TRY(predict_file(args, spec, c, args->word[i], err));
     return DLT_OK;

@@ -4,6 +4,7 @@
  * column. */
 #include "datasets/csv.h"
 #include "base/sys.h"
+#include <math.h>
 
 static const DltEnum separators[] = {{",", ','}, {";", ';'},     {"tab", '\t'},
                                      {"|", '|'}, {"space", ' '}, {NULL, 0}};
@@ -34,13 +35,12 @@ static const DltField fields[] = {
     DLT_STRS(DltCsvOpts, categorical, .help = "columns of words, read as one-hot features",
              .example = "categorical: [color, city]"),
     DLT_STRS(DltCsvOpts, ignore, .help = "columns that are no features", .example = "ignore: id"),
-    DLT_ENUM(DltCsvOpts, missing, .choices = missings, .def = "error",
-             .help =
-                 "what an empty cell (also ?, NA, N/A, NaN, null) means: an error, its row is "
-                 "dropped, the column's mean over all rows of the training file (also those that "
-                 "`10% of train` holds out), or missing_value; a missing category is 0 "
-                 "everywhere; a missing target can only be dropped",
-             .example = "missing: mean"),
+    DLT_ENUM(
+        DltCsvOpts, missing, .choices = missings, .def = "error",
+        .help = "what an empty cell (also ?, NA, N/A, NaN, null) means: an error, its row is "
+                "dropped, the column's mean over the rows that are trained on, or missing_value; a "
+                "missing category is 0 everywhere; a missing target can only be dropped",
+        .example = "missing: mean"),
     DLT_FLOAT(DltCsvOpts, missing_value, .lo = -1e30, .hi = 1e30, .def = "0",
               .help = "for missing: constant", .example = "missing_value: -1"),
     DLT_ENUM(DltCsvOpts, separator, .choices = separators, .def = ",",
@@ -234,8 +234,8 @@ static DltStatus like_columns(const Csv *c, DltErr *err)
         if (source < 0)
             return dlt_blob_err(t->b, err, "there is no column '%s', which the training set has",
                                 from->name);
-        t->feature[i] = (DltCsvColumn){
-            .name = from->name, .source = source, .dict = from->dict, .mean = from->mean};
+        t->feature[i] =
+            (DltCsvColumn){.name = from->name, .source = source, .dict = from->dict, .like = from};
     }
     for (int64_t i = 0; i < t->n_name; i++) {
         if (in_list(&t->opts->target, t->name[i]) || in_list(&t->opts->ignore, t->name[i]) ||
@@ -373,6 +373,32 @@ static DltStatus load_csv(DltArena *arena, DltDataset *ds, DltErr *err)
     return dlt_fingerprint(ds, err);
 }
 
+/* Means of the rows that are trained on: those that are held out stay unseen. */
+static DltStatus fit_csv(DltDataset *ds, const DltSplit *train, DltErr *err)
+{
+    DltCsvTable *t = ds->state;
+    if (t->opts->missing == DLT_MISSING_CONSTANT)
+        return DLT_OK; /* cells that are no numbers of it */
+    for (int64_t k = 0; k < t->n_feature; k++) {
+        DltCsvColumn *c = &t->feature[k];
+        double sum = 0;
+        int64_t n = 0;
+        for (int64_t i = 0; i < train->n && c->dict == NULL; i++) {
+            float v = t->cell[(train->id != NULL ? train->id[i] : i) * t->n_feature + k];
+            if (isnan(v)) continue;
+            sum += (double)v;
+            n++;
+        }
+        if (n > 0) c->mean = sum / (double)n;
+        if (c->dict == NULL && n == 0 && t->opts->missing == DLT_MISSING_MEAN)
+            return dlt_blob_err(t->b, err,
+                                "column '%s' has no value in a row that is trained on: it has no "
+                                "mean; ignore it",
+                                c->name);
+    }
+    return DLT_OK;
+}
+
 static DltStatus read_csv(const DltDataset *ds, const int64_t *id, int64_t n, void *x, void *y,
                           DltErr *err)
 {
@@ -386,7 +412,7 @@ static DltStatus read_csv(const DltDataset *ds, const int64_t *id, int64_t n, vo
         for (int64_t k = 0; k < t->n_feature; k++) {
             const DltCsvColumn *c = &t->feature[k];
             if (c->dict == NULL)
-                to[c->at] = cell[k];
+                to[c->at] = isnan(cell[k]) ? (float)(c->like != NULL ? c->like : c)->mean : cell[k];
             else if (cell[k] >= 0)
                 to[c->at + (int64_t)cell[k]] = 1;
         }
@@ -402,6 +428,7 @@ const DltDatasetDef dlt_dataset_csv = {
     .check = check_csv,
     .open = open_csv,
     .load = load_csv,
+    .fit = fit_csv,
     .read = read_csv,
 };
 

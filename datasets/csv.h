@@ -72,7 +72,8 @@ typedef struct DltCsvColumn {
     int64_t source; /* column of the file, from 0 */
     DltDict *dict;  /* categories; of a target: classes; NULL: numbers */
     int64_t at, width;
-    double sum, mean; /* of the numbers that are there */
+    double sum, mean; /* of the numbers that are there; the mean later of the training split's */
+    const struct DltCsvColumn *like; /* the training set's column, whose mean counts, or NULL */
     int64_t n_number, n_word;
     bool whole; /* all numbers are whole */
     double lo, hi;
@@ -93,8 +94,8 @@ typedef struct DltCsvTable {
     bool values;  /* targets are numbers to regress */
     bool follows; /* columns, categories and classes are those of a training set */
     int64_t n;
-    float *cell;
-    void *y; /* [n] i32 or [n, n_target] f32 */
+    float *cell; /* NaN: missing, read as the mean */
+    void *y;     /* [n] i32 or [n, n_target] f32 */
 } DltCsvTable;
 
 /* Reads the rows behind the header into t, whose columns are set: types, categories, classes, then

@@ -287,7 +287,7 @@ static float feature_value(const DltCsvTable *t, const DltCsvColumn *c, DltCell 
     double v = 0;
     if (c->dict != NULL) return cell.n > 0 ? (float)dlt_dict_find(c->dict, cell) : -1.0f;
     if (dlt_cell_number(cell, &v) == DLT_CELL_MISSING)
-        v = t->opts->missing == DLT_MISSING_MEAN ? c->mean : t->opts->missing_value;
+        v = t->opts->missing == DLT_MISSING_MEAN ? (double)NAN : t->opts->missing_value;
     return (float)v;
 }
 

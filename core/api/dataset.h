@@ -12,6 +12,7 @@
 enum { DLT_IGNORED = -1 };
 
 typedef struct DltDatasetDef DltDatasetDef;
+typedef struct DltSplit DltSplit;
 typedef struct DltDataset {
     const DltDatasetDef *def;
     void *state;
@@ -54,6 +55,10 @@ struct DltDatasetDef {
     /* Reads and checks the content: sizes, checksums, label and id ranges, NaN. Once, before read;
      * may be NULL. */
     DltStatus (*load)(DltArena *arena, DltDataset *ds, DltErr *err);
+    /* Measures on the training split alone what samples are completed with (means for missing cells):
+     * from then on `read` of this set and of those that were opened like it gives those. May be NULL,
+     * as split->id may: all samples. */
+    DltStatus (*fit)(DltDataset *ds, const DltSplit *train, DltErr *err);
     /* Copies n samples by id into x (n * x bytes) and y. Callable from several threads at once. */
     DltStatus (*read)(const DltDataset *ds, const int64_t *id, int64_t n, void *x, void *y,
                       DltErr *err);
@@ -65,11 +70,11 @@ int64_t dlt_dataset_x_bytes(const DltDataset *ds); /* of one sample */
 int64_t dlt_dataset_y_bytes(const DltDataset *ds);
 
 /* A split: the samples of a data set that belong to it, in a fixed order. NULL ids: all of them. */
-typedef struct DltSplit {
+struct DltSplit {
     const DltDataset *ds;
     int64_t n;
     const int64_t *id;
-} DltSplit;
+};
 /* Mean number of bytes of the targets of a split of token data: reads all of it. CONFIG without a
  * tokenizer that knows the bytes of its ids. */
 DltStatus dlt_split_bytes(const DltSplit *s, double *bytes_per_token, DltErr *err) DLT_CHECKED;
@@ -83,6 +88,11 @@ DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fract
  * id[permutation of (seed, epoch) at p % n]. O(1). */
 void dlt_order_at(const DltSplit *s, uint64_t seed, int64_t position, int64_t *sample,
                   int64_t *epoch);
+
+/* Samples of b whose content stands in a too, and the first of them (-1: none). Both sets are read
+ * whole; targets are not compared. */
+DltStatus dlt_samples_shared(const DltSplit *a, const DltSplit *b, int64_t *n, int64_t *first,
+                             DltErr *err) DLT_CHECKED;
 
 /* mean[c], std[c] over the split (double sums), after x_scale; std 0 becomes 1. Count of means:
  * dlt_norm_count(ds, per_feature): channel count. */

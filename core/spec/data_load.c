@@ -1,5 +1,6 @@
 /* Opening and loading data sets, and checking what the config says about them: the second half of
  * data.c, which reads the words. */
+#include "base/log.h"
 #include "spec/read.h"
 
 #include <inttypes.h>
@@ -217,9 +218,33 @@ static DltStatus measure_bytes(DltSpec *spec, unsigned splits, DltErr *err)
     return DLT_OK;
 }
 
+/* What a held-out set shares with the training set makes its figures too good. Sets that are read from
+ * disk again and again, and windows of texts, are not compared. */
+static DltStatus tell_shared(const DltSpec *spec, int split, DltErr *err)
+{
+    const DltSource *s = spec->data.source, *held = &s[split];
+    int64_t n = 0, first = -1;
+    bool both = held->def && held->loaded && s[DLT_TRAIN].loaded && held->fraction == 0.0;
+    if (!both || !spec->data.resident || held->ds.vocab > 0) return DLT_OK;
+    DLT_TRY(dlt_samples_shared(&s[DLT_TRAIN].split, &held->split, &n, &first, err));
+    if (n > 0)
+        dlt_log("note: %lld of the %lld samples of data.%s stand in data.train too, the first is "
+                "sample %lld",
+                (long long)n, (long long)held->split.n, dlt_split_name[split], (long long)first);
+    return DLT_OK;
+}
+
+/* The training split decides what samples of every split are completed with. */
+static bool needs_train(const DltSpec *spec)
+{
+    const DltSource *s = spec->data.source;
+    return s[DLT_TRAIN].def->fit && (s[DLT_VAL].fraction > 0.0 || s[DLT_TEST].fraction > 0.0);
+}
+
 DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
 {
     DltSource *s = spec->data.source;
+    if (needs_train(spec)) splits |= 1u << DLT_TRAIN;
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++)
         if ((splits >> i & 1) && s[i].fraction > 0.0) splits |= 1u << DLT_TRAIN;
     for (int i = 0; i < DLT_N_SPLIT; i++) {
@@ -233,4 +258,9 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
     if (spec->sections->counted_early) DLT_TRY(cut_shares(spec, err));
     if (spec->data.mean.n == 0) DLT_TRY(measure(spec, err));
     return measure_bytes(spec, splits, err);
+    if (s[DLT_TRAIN].def->fit)
+        DLT_TRY(s[DLT_TRAIN].def->fit(&s[DLT_TRAIN].ds, &s[DLT_TRAIN].split, err));
+    DLT_TRY(tell_shared(spec, DLT_VAL, err));
+    DLT_TRY(tell_shared(spec, DLT_TEST, err));
+    return spec->data.mean.n > 0 ? DLT_OK : measure(spec, err);
 }
