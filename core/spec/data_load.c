@@ -256,11 +256,10 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) /* what loading found out about the shared set */
         if (s[i].fraction > 0.0) s[i].ds = s[DLT_TRAIN].ds;
     if (spec->sections->counted_early) DLT_TRY(cut_shares(spec, err));
-    if (spec->data.mean.n == 0) DLT_TRY(measure(spec, err));
-    return measure_bytes(spec, splits, err);
     if (s[DLT_TRAIN].def->fit)
         DLT_TRY(s[DLT_TRAIN].def->fit(&s[DLT_TRAIN].ds, &s[DLT_TRAIN].split, err));
     DLT_TRY(tell_shared(spec, DLT_VAL, err));
     DLT_TRY(tell_shared(spec, DLT_TEST, err));
-    return spec->data.mean.n > 0 ? DLT_OK : measure(spec, err);
+    if (spec->data.mean.n == 0) DLT_TRY(measure(spec, err));
+    return measure_bytes(spec, splits, err);
 }
