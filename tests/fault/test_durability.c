@@ -345,7 +345,7 @@ static void count_temp(void *n, const char *name)
 
 static const char large[] =
     "dltrain: 1\nname: l\ndata: {train: {synthetic: {shape: [400], classes: 3, samples: 8}}}\n"
-    "model: [{dense: 430}, {dense: 3}]\nloss: cross_entropy\n"
+    "model: [{dense: 440}, {dense: 3}]\nloss: cross_entropy\n"
     "train: {for: 4 steps, batch: 4, optimizer: {adam: {lr: 0.01}}}\n"
     "checkpoint: {every: 1 steps, keep: {last: 0}}\n";
 
