@@ -30,6 +30,15 @@ DLT_INLINE void pack(const Product *p, const float *b, int64_t k, int64_t kc, in
                      int64_t n, float *out)
 {
     if (n < COLS) memset(out, 0, (size_t)(kc * COLS) * sizeof *out);
+    if (!p->attr->tb && n == COLS) {
+        for (int64_t i = 0; i < kc; i++) {
+            const DltV8 *from = (const DltV8 *)(b + (k + i) * p->g.n + col);
+            DltV8 *to = (DltV8 *)(out + i * COLS);
+            to[0] = from[0];
+            to[1] = from[1];
+        }
+        return;
+    }
     if (!p->attr->tb) {
         for (int64_t i = 0; i < kc; i++)
             memcpy(out + i * COLS, b + (k + i) * p->g.n + col, (size_t)n * sizeof *out);
