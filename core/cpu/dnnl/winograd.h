@@ -1,8 +1,8 @@
 /* Winograd's convolution for 3x3 and 5x5 filters of stride 1 on channel-blocked images: a tile of 6x6 inputs
  * gives 4x4 (3x3 filter) or 2x2 (5x5) outputs with 36 products in place of 144 or 100. Both sizes share the input
- * transform. The points are 0, +-11/16, +-3/2 and infinity: symmetric, exact in f32, and of all such pairs in
- * sixteenths the ones of least error. Relative error 6e-7 to 9e-7, that of the direct sum 3e-7; the usual points
- * 0, +-1, +-2 give 1.7e-6.
+ * transform. The points are 0, +-11/16, +-3/2 and infinity: symmetric, exact in f32, and of 25 such
+ * pairs tried the ones of least error: 8e-7 to 9e-7 relative for 64 channels; the usual 0, +-1, +-2 give 1.6e-6
+ * to 2e-6.
  *   Y = A^T [(G g G^T) * (B^T d B)] A        dG = G^T [(B^T d B) * (A dY A^T)] G
  * Lavin & Gray 2016; points: Barabasz et al. 2020. */
 #ifndef DLT_WINOGRAD_H
