@@ -53,11 +53,11 @@ static DltStatus open_program(DltArena *arena, DltSpec *spec, const DltRunOption
                               DltProgram **p, DltErr *err)
 {
     DltSession *s = NULL;
+    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err)); /* settles micro: auto */
     DltModelOptions m = {.training = true,
                          .split = DLT_TRAIN,
                          .batch = spec->train.micro,
                          .resident = spec->data.resident};
-    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
     DLT_TRY(dlt_spec_load_data(spec, 1u << DLT_TRAIN, err));
     DLT_TRY(dlt_program_plan(s, &m, p, err));
     DLT_TRY(dlt_programs_fit(p, 1, err));

@@ -214,11 +214,11 @@ DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
 {
     DltSession *s = NULL;
     DltProgram *p = NULL;
+    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err)); /* settles micro: auto */
     DltModelOptions options = {.training = true,
                                .split = DLT_TRAIN,
                                .batch = spec->train.micro,
                                .resident = spec->data.resident};
-    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
     DLT_TRY(dlt_program_plan(s, &options, &p, err));
     *model = p->m;
     *plan = p->plan;
