@@ -15,6 +15,9 @@ const DltField dlt_options[] = {
             .help = "auto, cpu, cuda or cuda:N; overrides the config"),
     DLT_STR(DltArgs, init, .unit = "CKPT", .help = "start from the weights of a checkpoint"),
     DLT_STR(DltArgs, data, .unit = "SPLIT", .help = "train, val or test (default: test, else val)"),
+    DLT_STR(DltArgs, what_if, .unit = "KEY=A,B",
+            .help = "compare memory and operations for several values of a key, such as "
+                    "train.recompute=none,mlp,blocks"),
     DLT_STR(DltArgs, dump, .unit = "WHAT", .help = "print the whole graph or plan as text"),
     DLT_STR(DltArgs, tokenizer, .unit = "T",
             .help =

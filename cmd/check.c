@@ -64,8 +64,40 @@ static void print_memory(const DltPlan *p)
     printf("  %.3f GFLOP an update\n", dlt_plan_flops(p) * 1e-9);
 }
 
+/* One line for each value of "KEY=A,B,C": the plan with KEY=A, KEY=B, KEY=C behind the other overrides. */
+static DltStatus compare_plans(const DltArgs *args, DltErr *err)
+{
+    const char *list = strchr(args->what_if, '=');
+    if (!list || list == args->what_if || !list[1])
+        return dlt_err(err, DLT_E_CONFIG,
+                       "--what-if %s: needs a key and values, such as "
+                       "train.recompute=none,mlp,blocks",
+                       args->what_if);
+    const char **override = DLT_NEW_ARRAY(args->arena, args->n_override + 1, const char *);
+    for (int i = 0; i < args->n_override; i++)
+        override[i] = args->override[i];
+    DltArgs one = *args;
+    one.n_override = args->n_override + 1;
+    one.override = override;
+    printf("%-32s %16s %16s %14s\n", "", "activations", "total", "GFLOP/update");
+    for (const char *at = list; *at; at += 1 + strcspn(at + 1, ",")) {
+        int n = (int)strcspn(at + 1, ",");
+        DltSpec *spec = NULL;
+        DltModelGraph *model = NULL;
+        DltPlan *plan = NULL;
+        const char *word = dlt_arena_printf(args->arena, "%.*s=%.*s", (int)(list - args->what_if),
+                                            args->what_if, n, at + 1);
+        override[args->n_override] = word;
+        DLT_TRY(read_and_plan(&one, &spec, &model, &plan, err));
+        printf("%-32s %16zu %16zu %14.3f\n", word, plan->region_bytes[DLT_TEMP], plan->peak_bytes,
+               dlt_plan_flops(plan) * 1e-9);
+    }
+    return DLT_OK;
+}
+
 static DltStatus run_plan(const DltArgs *args, DltErr *err)
 {
+    if (args->what_if) return compare_plans(args, err);
     DltSpec *spec = NULL;
     DltModelGraph *model = NULL;
     DltPlan *plan = NULL;
@@ -89,6 +121,6 @@ const DltCommand dlt_command_plan = {
     .help = "layer table, memory to the byte, operations",
     .min_word = 1,
     .max_word = 1,
-    .options = (const char *const[]){"device", "threads", "dump", NULL},
+    .options = (const char *const[]){"device", "threads", "dump", "what_if", NULL},
     .run = run_plan,
 };

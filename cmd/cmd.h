@@ -13,7 +13,7 @@ typedef struct DltArgs {
     int n_override; /* path=value words */
     const char *const *override;
     /* options */
-    const char *out, *device, *init, *data, *dump, *tokenizer, *jsonl, *prompt, *walltime;
+    const char *out, *device, *init, *data, *dump, *what_if, *tokenizer, *jsonl, *prompt, *walltime;
     int64_t threads, stop_at, train_bpe, shard, width, top_k, seed, max_tokens, steps;
     double temperature, top_p;
     bool json, quiet, eager, check, header, verbose, help, hash, origin, no_cache;
