@@ -220,14 +220,15 @@ static void add_chart(DltText *out, const Run *run, int n_run, const char *metri
             int split = split_of(column);
             const char *label =
                 n_run > 1 ? dlt_arena_printf(out->arena, "%s %s", run[r].word, column) : column;
-            curve[n++] = (DltCurve){.label = label,
-                                    .color = n_run > 1   ? r
-                                             : split < 0 ? 0
-                                                         : split,
-                                    .dash = n_run > 1 ? dash_of(split) : 0,
-                                    .n = run[r].n_row,
-                                    .x = run[r].cell[step],
-                                    .y = run[r].cell[i]};
+            curve[n] = (DltCurve){.label = label,
+                                  .color = n_run > 1   ? r
+                                           : split < 0 ? 0
+                                                       : split,
+                                  .dash = n_run > 1 ? dash_of(split) : 0,
+                                  .n = run[r].n_row,
+                                  .x = run[r].cell[step],
+                                  .y = run[r].cell[i]};
+            n++;
         }
     }
     dlt_chart_add(out, metric, curve, n);
