@@ -29,7 +29,7 @@ rm -f /tmp/dlt-tidy.$$
 
 say cppcheck
 cppcheck -q --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -Icore -I. \
-    --suppress=missingInclude --suppress=missingIncludeSystem -j"$(nproc)" core datasets cmd || say "cppcheck: advice above, not yet a failure"
+    --suppress=missingInclude --suppress=missingIncludeSystem -j"$(nproc)" core datasets cmd || bad=1
 
 say analyzer
 for f in core/base/*.c core/config/*.c core/exec/safetensors*.c core/exec/checkpoint*.c; do
