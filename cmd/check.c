@@ -95,6 +95,25 @@ static DltStatus compare_plans(const DltArgs *args, DltErr *err)
     return DLT_OK;
 }
 
+/* Launches of a micro batch and of an update, by op, the most frequent first. */
+static void print_kernels(const DltPlan *p)
+{
+    int count[DLT_N_OP] = {0}, n = 0;
+    for (int i = 0; i < p->n_step; i++) {
+        n += p->step[i].kernel != NULL;
+        count[p->step[i].node->kind] += p->step[i].kernel != NULL;
+    }
+    printf("\n%d kernel nodes a step\n", n);
+    for (;;) {
+        int most = 0;
+        for (int k = 0; k < DLT_N_OP; k++)
+            if (count[k] > count[most]) most = k;
+        if (count[most] == 0) return;
+        printf("  %6d %s\n", count[most], dlt_ops[most]->name);
+        count[most] = 0;
+    }
+}
+
 static DltStatus run_plan(const DltArgs *args, DltErr *err)
 {
     if (args->what_if) return compare_plans(args, err);
@@ -111,6 +130,7 @@ static DltStatus run_plan(const DltArgs *args, DltErr *err)
     } else {
         print_layers(model);
         print_memory(plan);
+        print_kernels(plan);
     }
     return DLT_OK;
 }

@@ -8,6 +8,7 @@
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
 #include "cuda/tune.h"
+#include <stdlib.h>
 
 enum { MIN_CAPABILITY = 80 }; /* bf16 and tf32 in hardware: Ampere and later */
 
@@ -253,6 +254,7 @@ const DltBackend dlt_backend_cuda_plugin = {.abi = DLT_BACKEND_ABI,
                                             .name = "cuda",
                                             .align = 256,
                                             .n_lane = DLT_LANES,
+                                            .hold = 6, /* two layers of a backward pass */
                                             .open = open_device,
                                             .warm = warm,
                                             .close = close_device,

@@ -5,11 +5,13 @@
  * networks are bound by the length of the longest chain, not by work.
  *
  * Each branch has scratch and reduction counters of its own. Branch 0 is lane 0 with the plan's
- * scratch; calls that need more scratch than the other branches have stay there. */
+ * scratch; calls that need more scratch than the other branches have stay there. It holds the longest
+ * chain, as a rule, so it goes first where two kernels want the same multiprocessor. */
 #include "cuda/branch.h"
 
 enum { N_BRANCH = 4, MAX_RANGES = DLT_MAX_IN + DLT_MAX_OUT };
-static const size_t side_work_bytes = (size_t)8 << 20; /* scratch of branches 1 and up */
+/* most scratch of branches 1 and up: weight gradients ask for some MiB */
+static const size_t most_side_bytes = (size_t)64 << 20;
 
 typedef struct Range {
     uintptr_t from, to;
@@ -30,8 +32,9 @@ typedef struct WorkNote {
 struct DltBranches {
     DltStream stream[N_BRANCH];
     void *work[N_BRANCH];
-    bool ready;  /* streams are made */
-    bool single; /* the executor uses lanes of its own: keep to lane 0 */
+    size_t side_bytes; /* scratch of each branch but the first */
+    bool ready;        /* streams are made */
+    bool single;       /* the executor uses lanes of its own: keep to lane 0 */
     bool in_capture[N_BRANCH];
     Recorded **call;
     int n, cap, last[N_BRANCH];
@@ -120,15 +123,19 @@ static DltStatus make_streams(DltDevice *dev, DltBranches *b, DltErr *err)
 {
     cudaError_t e = cudaEventCreateWithFlags(&b->start, cudaEventDisableTiming);
     DLT_TRY(dlt_cuda_check(e, DLT_NO_MARK, "cuda: making an event", err));
+    for (int64_t i = 0; i < b->cap_note; i++) {
+        bool fits = b->note[i].node && b->note[i].bytes <= most_side_bytes;
+        if (fits && b->note[i].bytes > b->side_bytes) b->side_bytes = b->note[i].bytes;
+    }
     for (int k = 1; k < N_BRANCH; k++) {
         DltStream *s = &b->stream[k];
         s->dev = dev;
-        e = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
+        e = dlt_cuda_new_stream(&s->handle, false);
         DLT_TRY(dlt_cuda_check(e, DLT_NO_MARK, "cuda: making a stream", err));
         void *ticket = NULL;
         DLT_TRY(dlt_cuda_alloc(dev, DLT_CUDA_TICKETS * sizeof(unsigned), &ticket, err));
         s->ticket = ticket;
-        DLT_TRY(dlt_cuda_alloc(dev, side_work_bytes, &b->work[k], err));
+        DLT_TRY(dlt_cuda_alloc(dev, b->side_bytes, &b->work[k], err));
     }
     b->ready = true;
     return DLT_OK;
@@ -198,7 +205,7 @@ static void needs_of(const DltBranches *b, const Recorded *r, int need[N_BRANCH]
  * oldest. */
 static int choose(const DltBranches *b, const int need[N_BRANCH], size_t work_bytes)
 {
-    int n = work_bytes <= side_work_bytes && !b->single ? N_BRANCH : 1, best = -1;
+    int n = work_bytes <= b->side_bytes && !b->single ? N_BRANCH : 1, best = -1;
     for (int k = 0; k < n; k++)
         if (need[k] >= 0 && need[k] == b->last[k] && (best < 0 || need[k] > need[best])) best = k;
     if (best >= 0) return best;

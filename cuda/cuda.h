@@ -65,6 +65,8 @@ DltStatus dlt_cuda_alloc(DltDevice *dev, size_t bytes, void **ptr, DltErr *err);
 void dlt_cuda_release(DltDevice *dev, void *ptr);
 
 /* lanes.c */
+/* Blocks of an urgent stream's kernels are placed before those of others. */
+cudaError_t dlt_cuda_new_stream(cudaStream_t *stream, bool urgent);
 DltStatus dlt_cuda_lanes_open(DltDevice *dev, DltErr *err);
 void dlt_cuda_lanes_close(DltDevice *dev);
 DltStream *dlt_cuda_stream(DltDevice *dev, int lane);

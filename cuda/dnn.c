@@ -6,7 +6,7 @@
 #include "cuda/dnn_graph.h"
 #include "cuda/tune.h"
 
-enum { MAX_CONFIGS = 24 };
+enum { MAX_CONFIGS = 48 };
 static const int64_t work_limit = (int64_t)256 << 20;
 static const char no_engine[] = "none"; /* stored for a refused problem */
 

@@ -2,13 +2,21 @@
  * touches the legacy default stream. */
 #include "cuda/branch.h"
 
+cudaError_t dlt_cuda_new_stream(cudaStream_t *stream, bool urgent)
+{
+    int low = 0, high = 0;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&low, &high);
+    if (e != cudaSuccess) return e;
+    return cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, urgent ? high : low);
+}
+
 DltStatus dlt_cuda_lanes_open(DltDevice *dev, DltErr *err)
 {
     for (int i = 0; i < DLT_LANES; i++) {
         DltStream *s = &dev->lane[i];
         s->dev = dev;
         s->lane = i;
-        cudaError_t e = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
+        cudaError_t e = dlt_cuda_new_stream(&s->handle, true);
         if (e == cudaSuccess) e = cudaEventCreateWithFlags(&s->event, cudaEventDisableTiming);
         DLT_TRY(dlt_cuda_check(e, DLT_NO_MARK, "cuda: making a stream", err));
         void *ticket = NULL;

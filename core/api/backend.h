@@ -68,6 +68,7 @@ typedef struct DltBackend {
     const char *name; /* "cpu", "cuda" */
     size_t align;     /* of tensor slots: 64 on the CPU, 256 on CUDA */
     int n_lane;
+    int hold; /* steps for which the memory of a temporary rests before another gets it */
     DltStatus (*open)(DltArena *arena, const DltDeviceOptions *o, DltDevice **dev, DltErr *err);
     /* Begins what opening takes, on any thread, so that it is quicker; tells nothing. May be NULL. */
     void (*warm)(int index);

@@ -24,10 +24,14 @@ struct DltExec {
     void *program[DLT_N_PHASE];
     bool profiling;
     int64_t *step_ns;
+    void **alone;          /* [n_step] programs of one node, for its time */
+    int64_t replay_ns;     /* of replaying any program and waiting for it */
     unsigned char *poison; /* as many 0xff bytes as the largest TEMP: NaN in every float type */
     int *dead_head, *dead_next; /* TEMP bases that die at a step: list through dead_next */
 };
 
+/* Runs step s (once or some times over) and measures one run. */
+DltStatus dlt_exec_time_node(DltExec *e, int s, int64_t *ns, DltErr *err) DLT_CHECKED;
 /* Launches steps [from, to) in order; the lanes meet at the end. */
 DltStatus dlt_exec_launch(DltExec *e, int from, int to, DltErr *err) DLT_CHECKED;
 

@@ -410,10 +410,12 @@ DltStatus dlt_exec_launch(DltExec *e, int from, int to, DltErr *err)
 static DltStatus run_watched(DltExec *e, int from, int to, DltErr *err)
 {
     for (int s = from; s < to; s++) {
-        int64_t start = dlt_sys_now_ns();
+        if (e->profiling) {
+            DLT_TRY(dlt_exec_time_node(e, s, &e->step_ns[s], err));
+            continue;
+        }
         DLT_TRY(launch(e, s, err));
         DLT_TRY(at_node(e->backend->sync(e->dev, err), e->plan->step[s].node, err));
-        if (e->profiling) e->step_ns[s] = dlt_sys_now_ns() - start;
         DLT_TRY(poison_dead(e, s, err));
     }
     return join(e, err);

@@ -105,34 +105,6 @@ DltStatus dlt_program_plan(DltSession *s, const DltModelOptions *o, DltProgram *
     return DLT_OK;
 }
 
-/* Bytes that an evaluation program needs besides what p[0] lends it. */
-static size_t own_bytes(const DltProgram *p, const DltProgram *lender)
-{
-    const size_t *r = p->plan->region_bytes;
-    size_t bytes = r[DLT_INPUT] + r[DLT_GRAD];
-    if (r[DLT_TEMP] > lender->plan->region_bytes[DLT_TEMP]) bytes += r[DLT_TEMP];
-    for (int l = 0; l < DLT_LANES; l++)
-        if (p->plan->work_bytes[l] > lender->plan->work_bytes[l]) bytes += p->plan->work_bytes[l];
-    return bytes;
-}
-
-DltStatus dlt_programs_fit(DltProgram *const *p, int n, DltErr *err)
-{
-    size_t others = 0;
-    const DltSession *s = p[0]->s;
-    for (int i = 1; i < n; i++)
-        others += own_bytes(p[i], p[0]);
-    DLT_TRY(dlt_plan_fits(p[0]->plan, s->info.free_bytes - (int64_t)others, err));
-    double bytes = (double)(p[0]->plan->peak_bytes + others);
-    for (int i = 0; i < s->spec->n_expect; i++) {
-        const DltExpect *e = &s->spec->expect[i];
-        if (strcmp(e->key, "vram") == 0 && !dlt_expect_holds(e, bytes))
-            return dlt_err_at(err, DLT_E_CONFIG, e->at,
-                              "expect.vram: %s, but the run needs %.0f bytes", e->text, bytes);
-    }
-    return DLT_OK;
-}
-
 /* ---- memory and data ---------------------------------------------------------------------- */
 
 const DltSource *dlt_program_source(const DltProgram *p)

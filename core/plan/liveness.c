@@ -41,28 +41,30 @@ static const DltTensor *place_to_take(const DltLives *l, const DltNode *n, int s
     return NULL;
 }
 
-static void add_block(DltLives *l, const DltTensor *base)
+/* Memory rests for `hold` steps behind its last use: recorded steps that run side by side then find no
+ * order between a late reader and whoever gets the bytes next. */
+static void add_block(DltLives *l, const DltTensor *base, int hold)
 {
     l->block_of[base->id] = l->n_block;
     l->block[l->n_block++] = (DltBlock){.bytes = (size_t)dlt_tensor_bytes(base),
                                         .first = l->first[base->id],
-                                        .last = l->last[base->id]};
+                                        .last = l->last[base->id] + hold};
 }
 
 /* Gives each TEMP base a block, in the order in which they come to life. */
-static void add_blocks(DltLives *l, const DltNode *n, int step, bool in_place)
+static void add_blocks(DltLives *l, const DltNode *n, int step, bool in_place, int hold)
 {
     const DltTensor *from = in_place ? place_to_take(l, n, step) : NULL;
     if (from != NULL) {
         int block = l->block_of[from->id];
         l->block_of[n->out[0]->id] = block;
-        l->block[block].last = l->last[n->out[0]->id];
+        l->block[block].last = l->last[n->out[0]->id] + hold;
     }
     for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
         const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
         if (t == NULL) continue;
         const DltTensor *base = base_of(t);
-        if (base->role == DLT_TEMP && l->block_of[base->id] < 0) add_block(l, base);
+        if (base->role == DLT_TEMP && l->block_of[base->id] < 0) add_block(l, base, hold);
     }
 }
 
@@ -85,7 +87,8 @@ DltLives dlt_plan_lives(DltArena *arena, const DltPlan *plan, bool in_place)
     }
     for (int s = 0; s < plan->n_step; s++) {
         const DltNode *n = plan->step[s].node;
-        if (!n->op->view) add_blocks(&l, n, s, in_place && plan->step[s].lane == 0);
+        if (n->op->view) continue;
+        add_blocks(&l, n, s, in_place && plan->step[s].lane == 0, plan->backend->hold);
     }
     return l;
 }

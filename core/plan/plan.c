@@ -148,8 +148,7 @@ DltStatus dlt_plan_fits(const DltPlan *plan, int64_t free_bytes, DltErr *err)
     enum { SHOWN = 10 };
     if (free_bytes >= 0 && plan->peak_bytes <= (uint64_t)free_bytes) return DLT_OK;
     dlt_err(err, DLT_E_RESOURCE,
-            "the run needs %zu bytes (%.2f GiB) on the %s device, but %lld (%.2f GiB) are free; a "
-            "smaller batch.micro needs less",
+            "the run needs %zu bytes (%.2f GiB) on the %s device, but %lld (%.2f GiB) are free",
             plan->peak_bytes, (double)plan->peak_bytes / (1 << 30), plan->backend->name,
             (long long)free_bytes, (double)free_bytes / (1 << 30));
     int at = -1;

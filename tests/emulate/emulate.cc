@@ -333,7 +333,12 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s)
     enqueue(s, [=]() { memset(dst, value, bytes); });
     return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
+{
+    *low = *high = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
 {
     MAY_FAIL;
     *s = new EmulatedStream();

@@ -291,6 +291,22 @@ static void dump(void **state)
     help_end(&h);
 }
 
+/* [N, C, H, W] in NHWC memory: element (n, c, h, w) at ((n H + h) W + w) C + c. */
+static void nhwc_order(void **state)
+{
+    (void)state;
+    DltTensor t = {.shape = {.rank = 4, .dim = {2, 3, 2, 1}}, .layout = DLT_NHWC};
+    uint16_t plain[12], own[12], back[12];
+    const uint16_t want[] = {0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
+    for (int i = 0; i < 12; i++)
+        plain[i] = (uint16_t)i;
+    t.dtype = DLT_BF16;
+    dlt_tensor_reorder(&t, own, plain, false);
+    assert_memory_equal(own, want, sizeof want);
+    dlt_tensor_reorder(&t, back, own, true);
+    assert_memory_equal(back, plain, sizeof plain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +320,7 @@ int main(void)
         cmocka_unit_test(initialisers),
         cmocka_unit_test(initial_values_depend_on_seed_and_name),
         cmocka_unit_test(dump),
+        cmocka_unit_test(nhwc_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
