@@ -14,6 +14,20 @@ enum { V_MOST = 8, STAT_BLOCK = 1024, GRAD_BLOCK = 512, STAT_ROWS = 4, GRAD_ROWS
 enum { APPLY_BLOCK = 256, APPLY_PER_SM = 3 };
 template <typename T> constexpr int apply_rows = sizeof(T) == 4 ? 1 : 2;
 
+/* V neighbours of a small tensor, all loads at once where it is f32 (always, but for odd calls). */
+template <int V> __device__ __forceinline__ void load_in(const In &in, int64_t c, float v[V])
+{
+    if (in.dtype == DLT_F32) {
+        const float *p = (const float *)in.p + c;
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            v[k] = p[k];
+        return;
+    }
+    for (int k = 0; k < V; k++)
+        v[k] = in[c + k];
+}
+
 /* ---- forward: statistics ---- */
 
 template <typename T> struct Spread {
@@ -57,15 +71,19 @@ template <typename T> struct Finish {
     Out mean, rstd, run_mean, run_var;
     __device__ __forceinline__ void operator()(int64_t c, const float *sum) const
     {
-        float d = sum[0] / n, m = to_float(x[c * inner]) + d;
+        In was_mean = {run_mean.p, run_mean.dtype}, was_var = {run_var.p, run_var.dtype};
+        float first, old_mean, old_var;
+        load_in<1>(was_mean, c, &old_mean);
+        load_in<1>(was_var, c, &old_var);
+        first = to_float(x[c * inner]);
+        float d = sum[0] / n, m = first + d;
         float var = fmaxf(sum[1] / n - d * d, 0.0f);
         if (sum[1] != sum[1]) var = sum[1]; /* fmaxf would hide NaN */
         mean.set(c, m);
         rstd.set(c, 1.0f / sqrtf(var + eps));
         float unbiased = n > 1 ? var * (n / (n - 1)) : var;
-        In old_mean = {run_mean.p, run_mean.dtype}, old_var = {run_var.p, run_var.dtype};
-        run_mean.set(c, (1 - momentum) * old_mean[c] + momentum * m);
-        run_var.set(c, (1 - momentum) * old_var[c] + momentum * unbiased);
+        run_mean.set(c, (1 - momentum) * old_mean + momentum * m);
+        run_var.set(c, (1 - momentum) * old_var + momentum * unbiased);
     }
 };
 
@@ -88,14 +106,14 @@ template <typename T> struct Apply {
         __device__ __forceinline__ Scale<V> look(int64_t c) const
         {
             Scale<V> s;
+            float r[V];
+            load_in<V>(rstd, c, r);
+            load_in<V>(w, c, s.a);
+            load_in<V>(bias, c, s.b);
+            load_in<V>(mean, c, s.c);
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                float r = rstd[c + k];
-                if (eps >= 0) r = 1.0f / sqrtf(r + eps);
-                s.a[k] = r * w[c + k];
-                s.b[k] = bias[c + k];
-                s.c[k] = mean[c + k];
-            }
+            for (int k = 0; k < V; k++)
+                s.a[k] *= eps >= 0 ? 1.0f / sqrtf(r[k] + eps) : r[k];
             return s;
         }
         template <int N>
@@ -185,9 +203,7 @@ template <typename T> struct Terms {
         __device__ __forceinline__ Kept look(int64_t c) const
         {
             Kept k;
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                k.mean[i] = mean[c + i];
+            load_in<V>(mean, c, k.mean);
             return k;
         }
         template <int U>
@@ -239,12 +255,20 @@ template <typename T> struct ApplyGrad {
         __device__ __forceinline__ Scale<V> look(int64_t c) const
         {
             Scale<V> s; /* dx = a g + b + c x */
+            float r[V], m[V], dw[V], db[V];
+            load_in<V>(rstd, c, r);
+            load_in<V>(mean, c, m);
+            load_in<V>(w, c, s.a);
 #pragma unroll
             for (int k = 0; k < V; k++) {
-                float r = rstd[c + k], dw = sum[c + k], db = sum[channels + c + k];
-                s.a[k] = r * w[c + k];
-                s.c[k] = -s.a[k] * r * dw * inv_rows;
-                s.b[k] = -s.a[k] * db * inv_rows - s.c[k] * mean[c + k];
+                dw[k] = sum[c + k];
+                db[k] = sum[channels + c + k];
+            }
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                s.a[k] *= r[k];
+                s.c[k] = -s.a[k] * r[k] * dw[k] * inv_rows;
+                s.b[k] = -s.a[k] * db[k] * inv_rows - s.c[k] * m[k];
             }
             return s;
         }

@@ -27,7 +27,8 @@ static ChannelPlan channel_plan(Axis a, int v, int n_sm, int per_sm = 2, int blo
     p.rows = a.outer * a.inner;
     p.v = a.inner == 1 && a.c % v == 0 ? v : 1;
     p.tx = 1;
-    while (a.inner == 1 && p.tx < WARP && p.tx * p.v < a.c)
+    /* a line of memory is wide enough: narrow tiles leave few sums to each tile's last block */
+    while (a.inner == 1 && p.tx < WARP && p.tx * p.v < 64 && p.tx * p.v < a.c)
         p.tx *= 2;
     p.ty = block / p.tx;
     int64_t tiles = ceil_div(a.c, (int64_t)p.tx * p.v);
@@ -113,7 +114,7 @@ __device__ __forceinline__ void channel_finish(const ChannelPlan &p, float *part
         for (int i = n_group > 1 ? thread % count : thread;
              i < count && group<n_group; i += n_group> 1 ? count : n_thread) {
             float s = 0;
-#pragma unroll 8
+#pragma unroll 16
             for (unsigned j = n_group > 1 ? group : 0; j < p.chunks; j += n_group)
                 s += __ldcg(first + j * step + i);
             shared[(n_group > 1 ? group : 0) * count + i] = s;

@@ -202,6 +202,34 @@ static bool is_flat(const DltCudaOrder &o, int64_t n)
     return same; /* the order of dst has no gaps */
 }
 
+/* The first image for tensor cores: dst [pixels, 8] = the channels of src (row-major images, hw pixels
+ * each), zeros behind them. A thread a pixel. */
+template <typename T>
+__global__ void pixels_k(const T *src, T *dst, uint32_t pixels, uint32_t hw, int channels)
+{
+    begin();
+    for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < pixels;
+         i += gridDim.x * blockDim.x) {
+        const T *from = src + (int64_t)(i / hw) * hw * channels + i % hw;
+        Pack<T> v;
+#pragma unroll
+        for (int c = 0; c < Pack<T>::n; c++)
+            v.v[c] = c < channels ? from[(int64_t)c * hw] : from_float<T>(0.0f);
+        store_pack(dst + (int64_t)i * Pack<T>::n, v);
+    }
+}
+/* dims N, C, H, W: src row-major, dst NHWC of exactly a pack of channels. */
+static bool is_pixels(const DltCudaOrder &o)
+{
+    int64_t hw = o.dim[2] * o.dim[3], c = o.src_dim[1], pack = 8;
+    return o.src.dtype == o.dst.dtype && dlt_dtype_bytes(o.src.dtype) == 2 && o.dim[1] == pack &&
+           o.src_stride[3] == 1 && o.src_stride[2] == o.dim[3] && o.src_stride[1] == hw &&
+           o.src_stride[0] == c * hw && o.dst_stride[1] == 1 && o.dst_stride[3] == pack &&
+           o.dst_stride[2] == pack * o.dim[3] && o.dst_stride[0] == pack * hw &&
+           o.dim[0] * hw < (int64_t)1 << 30 && o.src_dim[0] == o.dim[0] &&
+           o.src_dim[2] == o.dim[2] && o.src_dim[3] == o.dim[3] && aligned16(o.dst.ptr);
+}
+
 static void swap_axes(DltCudaOrder *o, int a, int b)
 {
     int64_t *rows[] = {o->dim, o->src_dim, o->src_stride, o->dst_stride};
@@ -218,6 +246,15 @@ static void swap_axes(DltCudaOrder *o, int a, int b)
 extern "C" DltStatus dlt_cuda_order(const DltCall *call, const DltCudaOrder *order, DltErr *err)
 {
     DltCudaOrder o = *order;
+    if (is_pixels(o)) {
+        int64_t hw = o.dim[2] * o.dim[3], pixels = o.dim[0] * hw;
+        unsigned blocks = blocks_for(call, pixels, BLOCK);
+        if (o.src.dtype == DLT_BF16)
+            return enqueue(call, err, pixels_k<bf16>, blocks, BLOCK, 0, (const bf16 *)o.src.ptr,
+                           (bf16 *)o.dst.ptr, (uint32_t)pixels, (uint32_t)hw, (int)o.src_dim[1]);
+        return enqueue(call, err, pixels_k<f16>, blocks, BLOCK, 0, (const f16 *)o.src.ptr,
+                       (f16 *)o.dst.ptr, (uint32_t)pixels, (uint32_t)hw, (int)o.src_dim[1]);
+    }
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3 - i; k++)
             if (o.dst_stride[k] < o.dst_stride[k + 1]) swap_axes(&o, k, k + 1);

@@ -88,7 +88,7 @@ typedef struct Arithmetic {
     double nmse; /* 0: the network's */
 } Arithmetic;
 static const Arithmetic arithmetics[] = {
-    {"", "f32", 0}, {", tf32", "tf32", 1e-7}, {", bf16", "bf16", 1e-5}, {", f16", "f16", 1e-6}};
+    {"", "f32", 0}, {", tf32", "tf32", 1e-7}, {", bf16", "bf16", 1e-5}};
 enum { TF32 = 1, N_ARITHMETIC = sizeof arithmetics / sizeof arithmetics[0] };
 
 typedef struct Trial {
