@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 2 };
+enum { DLT_BACKEND_ABI = 3 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;
