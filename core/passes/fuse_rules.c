@@ -190,10 +190,13 @@ static void fuse_bn_gradient(DltFuse *f, DltNode *bwd, DltNode *relu_bwd, bool h
 
 /* The gradient needs no more of y than where it is positive: a bit for each element. Where the eight channels of
  * a byte are neighbours in memory, that is all that is kept for it. */
-static void keep_bits(DltFuse *f, DltNode *bn, DltNode *bwd)
+static bool fuse_bn_bits(DltFuse *f, DltNode *bn)
 {
     DltTensor *y = bn->out[0];
-    if (y->layout != DLT_NHWC || y->shape.dim[1] % 8 != 0) return;
+    const DltNorm *a = bn->attr;
+    DltNode *bwd = bn_gradient(f, bn);
+    if (!a->relu || a->bits || !bwd || bwd->in[5] != y) return false;
+    if (y->layout != DLT_NHWC || y->shape.dim[1] % 8 != 0) return false;
     DltShape shape = y->shape;
     shape.dim[1] /= 8;
     const char *name = dlt_arena_printf(f->g->arena, "%s.bits", y->name);
@@ -203,6 +206,7 @@ static void keep_bits(DltFuse *f, DltNode *bn, DltNode *bwd)
     ((DltNorm *)dlt_fuse_edit(f, bwd))->bits = true;
     dlt_fuse_set_out(f, bn, 3, bits);
     dlt_fuse_set_in(f, bwd, 5, bits);
+    return true;
 }
 
 /* Root: the relu. x = bn, or x = add(bn, res) in either order. */
@@ -236,7 +240,6 @@ static bool fuse_bn_relu(DltFuse *f, DltNode *n)
     ((DltNorm *)dlt_fuse_edit(f, bn))->relu = true;
     dlt_fuse_set_in(f, bn, 5, res);
     dlt_fuse_set_out(f, bn, 0, y);
-    if (bwd) keep_bits(f, bn, bwd);
     return true;
 }
 
@@ -394,6 +397,8 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"bias", "bias into matrix product and convolution", DLT_OP_bias_fwd, fuse_bias},
     {"batch_norm_relu", "batch norm, residual add and relu, with their gradients", DLT_OP_unary_fwd,
      fuse_bn_relu},
+    {"batch_norm_bits", "relu's mask behind batch norm kept as bits", DLT_OP_batch_norm_fwd,
+     fuse_bn_bits},
     {"batch_norm_grad_add", "sum of two gradients into batch norm's gradient",
      DLT_OP_batch_norm_bwd, fuse_add_bn_grad},
     {"activation", "activation into matrix product and convolution", DLT_OP_unary_fwd, fuse_act},
