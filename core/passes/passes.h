@@ -1,7 +1,7 @@
 /* Graph -> graph, one file each, in this order for training:
- * freeze, autodiff, recompute, filters, update, layout, legalize, fuse, order. Evaluation: filters,
- * layout, legalize, fuse, order. update stands before legalize, because low-precision copies of parameters lie in slabs like
- * the parameters', kept by the update nodes; layout before legalize, so that casts are made in the
+ * freeze, autodiff, filters, recompute, update, layout, legalize, fuse, order. Evaluation: filters,
+ * layout, legalize, fuse, order. update stands before legalize, because low-precision copies of
+ * parameters lie in slabs like the parameters', kept by the update nodes; layout before legalize, so that casts are made in the
  * layout their readers want; fuse behind both, so that it sees what really runs. All are linear in
  * nodes and tensors. */
 #ifndef DLT_PASSES_H

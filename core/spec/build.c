@@ -191,6 +191,21 @@ static DltStatus check_precision(const DltSpec *spec, DltDtype type, const DltDe
                       dlt_dtype_name(type), info->name);
 }
 
+/* The rules that are not used: those the config names, and bits for relu's mask on devices whose own
+ * layout does not have a byte's eight channels side by side. */
+static const char *const *rules_off(const DltSpec *spec, DltArena *arena, const DltDeviceInfo *info)
+{
+    int n = 0;
+    if (info->image_layout == DLT_NHWC) return spec->fuse_off;
+    while (spec->fuse_off && spec->fuse_off[n])
+        n++;
+    const char **off = DLT_NEW_ARRAY(arena, n + 2, const char *);
+    for (int i = 0; i < n; i++)
+        off[i] = spec->fuse_off[i];
+    off[n] = "batch_norm_bits";
+    return off;
+}
+
 DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelOptions *o,
                           const DltDeviceInfo *info, DltErr *err)
 {
@@ -201,8 +216,8 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
         DLT_TRY(dlt_pass_freeze(m->graph, &spec->train.update, err));
         int n_forward = m->graph->n_node;
         DLT_TRY(dlt_pass_autodiff(m->build, &grad, err));
+        DLT_TRY(dlt_pass_filters(m->graph, info, grad, err)); /* before convolutions are doubled */
         DLT_TRY(dlt_pass_recompute(m->graph, n_forward, spec->train.recompute, err));
-        DLT_TRY(dlt_pass_filters(m->graph, info, grad, err));
         DLT_TRY(dlt_pass_update(m->build, &spec->train.update, grad, err));
     } else {
         DLT_TRY(dlt_pass_filters(m->graph, info, NULL, err));
@@ -214,7 +229,7 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
     }
     DLT_TRY(dlt_pass_layout(m->graph, &image, err));
     DLT_TRY(dlt_pass_legalize(m->graph, &precision, err));
-    DLT_TRY(dlt_pass_fuse(m->graph, spec->fuse_off, err));
+    DLT_TRY(dlt_pass_fuse(m->graph, rules_off(spec, m->graph->arena, info), err));
     return dlt_pass_order(m->graph, err);
 }
 
