@@ -226,6 +226,25 @@ static json_t *optimizer(void)
     return of_registry(&dlt_registries[DLT_REG_OPTIM], beside, false);
 }
 
+/* Numbers of the table, or texts such as `524288 tokens` and `auto`. */
+static json_t *batch(void)
+{
+    json_t *table = of_table(dlt_section_fields("train.batch"), "train.batch");
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(table, "properties"), key, value)
+    {
+        json_object_set_new(value, "anyOf", json_array());
+        json_array_append_new(json_object_get(value, "anyOf"),
+                              json_pack("{s:s, s:i}", "type", "integer", "minimum", 1));
+        json_array_append_new(json_object_get(value, "anyOf"),
+                              text_like("^[0-9]+( tokens)?$|^auto$|\\$"));
+    }
+    json_t *one = any_of(json_pack("{s:s, s:i}", "type", "integer", "minimum", 1),
+                         text_like("^[0-9]+( tokens)?$|\\$"));
+    return any_of(one, table);
+}
+
 /* Trees whose form is no field table and no registry. */
 static const struct {
     const char *path;
@@ -240,6 +259,7 @@ static const struct {
     {"data.train", of_source},
     {"data.val", of_source},
     {"data.test", of_source},
+    {"train.batch", batch},
     {"train.optimizer", optimizer},
 };
 

@@ -273,6 +273,7 @@ row train.optimizer train "$t" "for: 4 steps, batch: 6, optimizer: {adam: {lr: 0
 row train.schedule train "$t" "$t, schedule: [{cosine: {to: 0}}]"
 row "train.clip train.clip.norm" train "$t, clip: {norm: 100}" "$t, clip: {norm: 0.01}"
 row train.ema train "$t" "$t, ema: 0.9"
+row train.recompute train "$t" "$t, recompute: mlp"
 row "train.stop_early train.stop_early.patience" stop "patience: 1" "patience: 30"
 row train.stop_early.metric stop "patience: 2, metric: val.loss" "patience: 2, metric: val.top1"
 row "train.guard train.guard.nonfinite" bad "nonfinite: skip, limit: 100" "!nonfinite: stop"
