@@ -8,7 +8,7 @@ steps=$([ -n "${DLT_FULL:-}" ] && echo 200 || echo 40)
 "$dltrain" train tests/golden/lenet/lenet.yaml "train.for=$steps steps" --device cpu --out "$work/run" >"$work/log" 2>&1
 verdict "lenet: $steps updates" $? "$work/log"
 # both files have a line per update: step and loss
-awk -F'[ ,:}]+' -v steps="$steps" '
+awk -F'[ ,:{}]+' -v steps="$steps" '
     FNR == NR { want[$1] = $2; next }
     { for (i = 1; i < NF; i++) { if ($i == "\"step\"") step = $(i + 1); if ($i == "\"train.loss\"") loss = $(i + 1) }
       d = loss - want[step]; if (d < 0) d = -d; if (d > worst) { worst = d; at = step }; n++ }
