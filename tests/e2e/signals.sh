@@ -25,7 +25,7 @@ stopped() { # SIGNAL CODE
     "$dltrain" train "$work/net.yaml" --device cpu --out "$run" >"$work/log" 2>&1 &
     pid=$!
     i=0
-    while [ ! -s "$run/metrics.csv" ] && [ $i -lt 500 ]; do i=$((i + 1)); sleep 0.02; done
+    while [ ! -s "$run/metrics.jsonl" ] && [ $i -lt 500 ]; do i=$((i + 1)); sleep 0.02; done
     kill -"$1" $pid
     wait $pid
     code=$?
