@@ -130,7 +130,7 @@ static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
     const DltGenerate *g = r->g;
     int64_t start = n > r->window ? n - r->window : 0;
     for (int64_t i = 0; i < g->max_tokens && dlt_sys_signal_seen() == 0; i++, n++) {
-        const DltReal *score;
+        const DltReal *score = NULL;
         int64_t begin = context_start(r, start, n);
         if (begin != start) r->n_cached = 0;
         start = begin;

@@ -93,8 +93,8 @@ static DltTensor *new_state(Pass *p, const DltTensor *like)
 /* The low copy of a whole slab, kept by its update node. */
 static DltTensor *low_slab(Pass *p, const DltTensor *slab)
 {
-    DltTensor **made = &p->as_low[slab->id];
-    if (*made) return *made;
+    DltTensor **made = &p->as_low[slab->id], *before = *made;
+    if (before) return before;
     *made = new_state(p, slab);
     p->update[slab->id]->in[LOW_SLOT] = *made;
     return *made;
@@ -103,8 +103,8 @@ static DltTensor *low_slab(Pass *p, const DltTensor *slab)
 /* t is a parameter, or a view that a node (reshape) made of one. */
 static DltTensor *low_param(Pass *p, DltTensor *t)
 {
-    DltTensor **made = &p->as_low[t->id];
-    if (*made) return *made;
+    DltTensor **made = &p->as_low[t->id], *before = *made;
+    if (before) return before;
     const DltGraph *g = p->edit.g;
     DltTensor *slab = dlt_tensor_base(t);
     if (t->producer) {
@@ -129,7 +129,8 @@ static DltTensor *in_type(Pass *p, DltTensor *t, DltDtype dtype, const DltNode *
     DLT_BUG_ON(t->id >= p->n_id);
     if (dtype == p->low && t->role == DLT_PARAM && p->training) return low_param(p, t);
     DltTensor **made = dtype == p->low ? &p->as_low[t->id] : &p->as_f32[t->id];
-    if (*made) return *made;
+    DltTensor *before = *made;
+    if (before) return before;
     DltCast cast = {dtype};
     *made = dlt_edit_insert(&p->edit, DLT_OP_cast, &cast, t, dlt_dtype_name(dtype), reader);
     (*made)->dtype = dtype;
