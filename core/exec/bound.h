@@ -34,5 +34,8 @@ struct DltExec {
 DltStatus dlt_exec_time_node(DltExec *e, int s, int64_t *ns, DltErr *err) DLT_CHECKED;
 /* Launches steps [from, to) in order; the lanes meet at the end. */
 DltStatus dlt_exec_launch(DltExec *e, int from, int to, DltErr *err) DLT_CHECKED;
+/* Ends a recording whose launches went as `status` says; that status, or how the end went. */
+DltStatus dlt_exec_end_record(DltExec *e, DltStatus status, void **program,
+                              DltErr *err) DLT_CHECKED;
 
 #endif

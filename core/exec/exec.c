@@ -421,17 +421,21 @@ static DltStatus run_watched(DltExec *e, int from, int to, DltErr *err)
     return join(e, err);
 }
 
-static DltStatus record(DltExec *e, DltPhase phase, int from, int to, DltErr *err)
+DltStatus dlt_exec_end_record(DltExec *e, DltStatus status, void **program, DltErr *err)
 {
-    DLT_TRY(e->backend->record_begin(e->dev, err));
-    DltStatus status = dlt_exec_launch(e, from, to, err);
-    void *program = NULL;
     DltErr unused; /* a failed launch is the report that counts */
     dlt_err_init(&unused);
-    DltStatus ended = e->backend->record_end(e->dev, &program, status == DLT_OK ? err : &unused);
-    if (status == DLT_OK) status = ended;
-    if (status == DLT_OK) e->program[phase] = program;
-    return status;
+    DltStatus ended = e->backend->record_end(e->dev, program, status == DLT_OK ? err : &unused);
+    return status == DLT_OK ? ended : status;
+}
+
+static DltStatus record(DltExec *e, DltPhase phase, int from, int to, DltErr *err)
+{
+    void *program = NULL;
+    DLT_TRY(e->backend->record_begin(e->dev, err));
+    DLT_TRY(dlt_exec_end_record(e, dlt_exec_launch(e, from, to, err), &program, err));
+    e->program[phase] = program;
+    return DLT_OK;
 }
 
 DltStatus dlt_exec_run(DltExec *e, DltPhase phase, DltErr *err)

@@ -52,8 +52,6 @@ static void move_run(const DltSeries *s, int run)
 static DltStatus record(DltSeries *s, DltErr *err)
 {
     DltExec *e = s->exec;
-    DltErr unused; /* a failed launch is the report that counts */
-    dlt_err_init(&unused);
     DLT_TRY(e->backend->record_begin(e->dev, err));
     DltStatus status = DLT_OK;
     for (int r = 0; r < s->n && status == DLT_OK; r++) {
@@ -61,8 +59,7 @@ static DltStatus record(DltSeries *s, DltErr *err)
         status = dlt_exec_launch(e, 0, e->plan->n_step, err);
     }
     move_run(s, -1);
-    DltStatus ended = e->backend->record_end(e->dev, &s->program, status == DLT_OK ? err : &unused);
-    return status == DLT_OK ? ended : status;
+    return dlt_exec_end_record(e, status, &s->program, err);
 }
 
 DltStatus dlt_series_new(DltExec *e, const DltTensor *const fed[], int n_fed,
