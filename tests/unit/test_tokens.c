@@ -1,48 +1,15 @@
 /* Layers of transformers as graph builders: names and shapes of their parameters, initial values, and
  * the wording of every refusal. Values are tests/golden/torch's business. */
-#include "tests/golden/torch_file.h"
+#include "tests/unit/layer_help.h"
 
-#include "api/layer.h"
 #include "ops/attention.h"
 
 #include <math.h>
 
-typedef struct Fixture {
-    DltArena *arena;
-    DltErr err;
-    DltGraph *graph;
-    DltBuild b;
-} Fixture;
-
-static void start(Fixture *f)
-{
-    f->arena = dlt_arena_new();
-    dlt_err_init(&f->err);
-    f->graph = dlt_graph_new(f->arena);
-    dlt_build_init(&f->b, f->graph, &f->err);
-    f->b.training = true;
-}
-
-/* One layer in scope "layer", as the spec would build it. */
+/* One layer in scope "layer". */
 static DltTensor *build(Fixture *f, const char *yaml, DltTensor *x)
 {
-    const DltYaml *tree = torch_yaml(f->arena, yaml), *value;
-    const DltLayerDef *def = dlt_layer_find(torch_kind(tree, &value));
-    DltOpts *o = DLT_NEW(f->arena, DltOpts);
-    assert_non_null(def);
-    f->b.at = tree->at;
-    DltStatus status =
-        dlt_schema_read(f->arena, def->fields, def->opt_size, value,
-                        dlt_arena_printf(f->arena, "model[0].%s", def->name), tree->at, o, &f->err);
-    if (status == DLT_OK && def->check) status = def->check(o, &f->err);
-    if (status != DLT_OK) {
-        f->b.status = status;
-        return dlt_build_poison(&f->b);
-    }
-    const char *old = dlt_build_enter(&f->b, "layer");
-    DltTensor *y = def->build(&f->b, o, &x, 1);
-    dlt_build_leave(&f->b, old);
-    return y;
+    return layer(f, "layer", yaml, &x, 1);
 }
 
 static void expect_param(const Fixture *f, const char *name, const char *shape)
