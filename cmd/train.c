@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "base/log.h"
+#include "base/sys.h"
 
 #include <unistd.h>
 
@@ -41,6 +42,7 @@ static DltStatus run_train(const DltArgs *args, DltErr *err)
 {
     DltSpec *spec = NULL;
     DltCheckpoint *from = NULL;
+    dlt_sys_signals_install(); /* a signal while the config is read counts too */
     DLT_TRY(
         dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
     if (spec->resume_auto) DLT_TRY(find_run(args, &from, err));
@@ -62,6 +64,7 @@ static DltStatus run_resume(const DltArgs *args, DltErr *err)
 {
     DltCheckpoint *c = NULL;
     DltSpec *spec = NULL;
+    dlt_sys_signals_install();
     const char *path = dlt_checkpoint_path(args, args->word[0]);
     DLT_TRY(dlt_checkpoint_read(args->arena, path, &c, err));
     DLT_TRY(dlt_spec_from_checkpoint(args, c, &spec, err));

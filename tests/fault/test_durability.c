@@ -4,6 +4,7 @@
  * a checkpoint's name is whole. Also (3) a training that is killed behind each of its file calls goes
  * on to the same bits, and (4) a disk that is full at each 4 KiB keeps what was there. DLT_FULL=1: all
  * of it, else a sample. */
+#include "tests/unit/full.h"
 #include "tests/unit/runs.h"
 
 #include "base/fault.h"
@@ -17,11 +18,6 @@ DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **back
     (void)name, (void)at, (void)err;
     *backend = &dlt_backend_cpu;
     return DLT_OK;
-}
-
-static bool full(void)
-{
-    return getenv("DLT_FULL") != NULL;
 }
 
 /* ---- the record --------------------------------------------------------------------------- */
@@ -261,12 +257,15 @@ static void power_cuts(void **state)
     for (int i = 0; i < r->n; i++) {
         apply(d, &r->call[i], "power");
         if (r->call[i].saved > 0) saved = r->call[i].saved;
-        for (int v = 0; v < variants; v++, n_state++)
+        for (int v = 0; v < variants; v++) {
+            if (!in_part(v)) continue;
             n_file += look_at_disk(d, (uint64_t)(i * 1000 + v), saved);
+            n_state++;
+        }
     }
     print_message("%lld power cuts behind %d file calls: %lld checkpoints whole\n",
                   (long long)n_state, r->n, (long long)n_file);
-    assert_true(n_state >= (full() ? 100000 : 1000));
+    assert_true(n_state >= share(full() ? 100000 : 1000));
     free(r);
     free(d);
 }
@@ -310,6 +309,7 @@ static void killed_at_every_call(void **state)
     long long k = 1, n = 0;
     done(train(text, (DltRunOptions){.out = "whole"}), DLT_OK);
     for (bool cut = true; cut; k += full() ? 1 : 23) {
+        if (!in_part(k) && k < MAX_CALLS) continue;
         remove_folder("cut");
         cut = train_killed(text, k);
         bool saved = access("cut/last.bin", F_OK) == 0;
@@ -321,7 +321,7 @@ static void killed_at_every_call(void **state)
         n += cut;
     }
     print_message("killed behind %lld file calls of a run: all go on to the same bits\n", n);
-    assert_true(n >= (full() ? 300 : 12));
+    assert_true(n >= share(full() ? 300 : 12));
     dlt_arena_free(arena);
 }
 
@@ -358,6 +358,7 @@ static void full_at_every_page(void **state)
     done(train(large, (DltRunOptions){.out = "page", .stop_at = 2}), DLT_STOPPED);
     uint64_t before = hash_of(arena, "page/last.bin");
     for (int page = 1; page <= PAGES; page += full() ? 1 : 37) {
+        if (!in_part(page)) continue;
         int result, temps = 0;
         pid_t pid = fork();
         if (pid == 0) {
@@ -380,8 +381,9 @@ static void full_at_every_page(void **state)
     dlt_arena_free(arena);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(write_order),
         cmocka_unit_test(power_cuts),

@@ -2,7 +2,7 @@
  * failing, once and from then on: the right exit, the reason told, nothing kept (memory, descriptors,
  * temporary files), and the newest checkpoint whole. The points come from counting a run without a
  * fault, so the loops grow with the program. A sample of them by default; DLT_FULL=1: all (of the GPU calls
- * every 13th for each kind of fault, a different 13th for each). */
+ * every third for each kind of fault, a different third for each). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +18,7 @@
 
 #include "base/fault.h"
 #include "exec/checkpoint.h"
+#include "tests/unit/full.h"
 
 typedef struct Scenario {
     const char *name;
@@ -73,7 +74,7 @@ static const Kind gpu_kinds[] = {
 };
 
 static char program[4096], root[64];
-static bool full, gpu;
+static bool gpu;
 
 /* ---- files -------------------------------------------------------------------------------- */
 
@@ -255,7 +256,8 @@ static void loop(const Scenario *s, const Kind *k, const Outcome *good, unsigned
     char fault[64];
     Outcome o;
     if (n == 0) return;
-    for (long long i = 1 + offset++ * 7 % stride; i <= n; i += stride) {
+    for (long long i = 1 + offset++ * 7 % stride, j = 0; i <= n; i += stride, j++) {
+        if (!in_part(j)) continue;
         snprintf(fault, sizeof fault, "%s:%lld:%s:%s", k->class, i, k->error, k->how);
         run(s, fault, &o);
         judge(s, k, fault, &o, good);
@@ -293,7 +295,7 @@ static void every_call_may_fail(void **state)
 {
     (void)state;
     gpu = false;
-    all_scenarios(kinds, sizeof kinds / sizeof kinds[0], full ? 1 : 41);
+    all_scenarios(kinds, sizeof kinds / sizeof kinds[0], full() ? 1 : 41);
 }
 
 static void every_gpu_call_may_fail(void **state)
@@ -304,7 +306,7 @@ static void every_gpu_call_may_fail(void **state)
              program);
     if (access(path, F_OK) != 0) skip(); /* make faulty-gpu */
     gpu = true;
-    all_scenarios(gpu_kinds, sizeof gpu_kinds / sizeof gpu_kinds[0], full ? 13 : 997);
+    all_scenarios(gpu_kinds, sizeof gpu_kinds / sizeof gpu_kinds[0], full() ? 3 : 997);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------- */
@@ -327,7 +329,6 @@ static const char config[] =
 static int set_up(void **state)
 {
     (void)state;
-    full = getenv("DLT_FULL") != NULL;
     snprintf(root, sizeof root, "%s/dltrain-fault-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (mkdtemp(root) == NULL || chdir(root) != 0) return -1;
@@ -354,7 +355,7 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    FILTER_TESTS(argc, argv);
     char self[4000];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';

@@ -9,7 +9,9 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include "full.h"
 #include "runs.h"
 
 DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **backend, DltErr *err)
@@ -19,13 +21,25 @@ DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **back
     return DLT_OK;
 }
 
-static bool full(void)
+/* The set-up of a run that would go on for long. */
+static const char *long_text(DltArena *arena, const char *steps)
 {
-    return getenv("DLT_FULL") != NULL;
+    const char *text = setup_config(arena, &setups[0]);
+    const char *at = strstr(text, "for: 20 steps");
+    return dlt_arena_printf(arena, "%.*sfor: %s steps%s", (int)(at - text), text, steps,
+                            at + strlen("for: 20 steps"));
 }
 
-/* A signal at a random moment: the right exit, at once, and a checkpoint that loads, at the step that
- * was reached. DLT_FULL=1: 1,000 of each. */
+/* Trains to a signal; the step that was reached goes into the pipe. */
+static _Noreturn void train_to_signal(const char *text, int out)
+{
+    Run *r = train(text, (DltRunOptions){.out = "signal"});
+    bool told = write(out, &r->result.step, sizeof r->result.step) == sizeof r->result.step;
+    _exit(told ? (int)r->status : 99);
+}
+
+/* A signal at a random moment, of the start too: the right exit, at once, and a checkpoint that loads, at
+ * the step that was reached. DLT_FULL=1: 1,000 of each. */
 static void signals(void **state)
 {
     (void)state;
@@ -34,31 +48,46 @@ static void signals(void **state)
         DltStatus status;
     } rows_[] = {{SIGINT, DLT_SIGINT}, {SIGTERM, DLT_SIGTERM}, {SIGUSR1, DLT_STOPPED}};
     DltArena *arena = dlt_arena_new();
-    const char *text = setup_config(arena, &setups[0]);
-    char *at = strstr(text, "for: 20 steps");
-    memcpy(at, "for: 9e6 steps", 13);
-    text = dlt_arena_printf(arena, "%.*sfor: 900000 steps%s", (int)(at - text), text, at + 13);
-    int n = full() ? 3000 : 12;
+    const char *text = long_text(arena, "900000");
+    int n = full() ? 3000 : 24, n_sent = 0, n_early = 0;
+    int64_t longest = 0;
+    dlt_sys_signals_install(); /* as the program does when it starts */
     for (int i = 0; i < n; i++) {
+        if (!in_part(i)) continue;
         remove_folder("signal");
+        int told[2], result;
+        int64_t reached = -1;
+        assert_int_equal(pipe(told), 0);
         pid_t pid = fork();
-        if (pid == 0) _exit((int)train(text, (DltRunOptions){.out = "signal"})->status);
-        while (access("signal/step-4.bin", F_OK) != 0 && access("signal/last.bin", F_OK) != 0)
+        if (pid == 0) train_to_signal(text, told[1]);
+        close(told[1]);
+        while (i % 2 == 0 && access("signal/last.bin", F_OK) != 0)
             usleep(1000);
         usleep(737u * (unsigned)i % 20000u);
         int64_t before = dlt_sys_now_ns();
         kill(pid, rows_[i % 3].signal);
-        int result;
         assert_int_equal(waitpid(pid, &result, 0), pid);
-        assert_true(dlt_sys_now_ns() - before < (int64_t)5000000000);
+        int64_t took = dlt_sys_now_ns() - before;
+        if (took > longest) longest = took;
+        assert_true(took < (int64_t)5000000000);
         assert_true(WIFEXITED(result));
         assert_int_equal(WEXITSTATUS(result), rows_[i % 3].status);
+        assert_int_equal(read(told[0], &reached, sizeof reached), sizeof reached);
+        close(told[0]);
         DltErr err;
         dlt_err_init(&err);
         DltCheckpoint *c = NULL;
-        assert_int_equal(dlt_checkpoint_read(arena, "signal/last.bin", &c, &err), DLT_OK);
-        assert_true(c->meta.step >= 4);
+        DltArena *read = dlt_arena_new();
+        bool saved = i % 2 == 0 || access("signal/last.bin", F_OK) == 0;
+        if (saved) assert_int_equal(dlt_checkpoint_read(read, "signal/last.bin", &c, &err), DLT_OK);
+        assert_int_equal(saved ? c->meta.step : 0, reached);
+        n_early += !saved;
+        dlt_arena_free(read);
+        n_sent++;
     }
+    print_message("%d signals, %d of them before the first update: the right exit after %.0f ms at "
+                  "most, the newest checkpoint at the step that was reached\n",
+                  n_sent, n_early, 1e-6 * (double)longest);
     dlt_arena_free(arena);
 }
 
@@ -73,9 +102,11 @@ static void killed(void **state)
     memcpy(every, "{every: 1 steps, keep", 21);
     remove_folder("whole");
     done(train(text, (DltRunOptions){.out = "whole"}), DLT_OK);
-    int n_resumed = 0;
+    int n_resumed = 0, n_killed = 0;
     unsigned n = full() ? 1000 : 50;
     for (unsigned i = 0; i < n; i++) {
+        if (!in_part(i)) continue;
+        n_killed++;
         remove_folder("killed");
         pid_t pid = fork();
         if (pid == 0) _exit((int)train(text, (DltRunOptions){.out = "killed"})->status);
@@ -92,7 +123,49 @@ static void killed(void **state)
         same_tensors("whole/best.bin", "killed/best.bin");
         assert_int_equal(same_rows("whole", "killed"), 9);
     }
-    print_message("%d of %u were cut between their first checkpoint and their end\n", n_resumed, n);
+    print_message("%d kills, %d of them between the first checkpoint and the end\n", n_killed,
+                  n_resumed);
+    dlt_arena_free(arena);
+}
+
+/* C22, G12. A second run in the folder of a living one is refused within a second, at whatever moment it
+ * comes, and the first ends as if nothing had been. DLT_FULL=1: 500 moments. */
+static void two_runs(void **state)
+{
+    (void)state;
+    DltArena *arena = dlt_arena_new();
+    const char *text = long_text(arena, "400");
+    remove_folder("whole");
+    done(train(text, (DltRunOptions){.out = "whole"}), DLT_OK);
+    int n = full() ? 500 : 8;
+    int64_t longest = 0;
+    for (int i = 0; i < n; i++) {
+        if (!in_part(i)) continue;
+        struct stat lock = {.st_size = 0};
+        int result;
+        remove_folder("two");
+        pid_t pid = fork();
+        if (pid == 0) _exit((int)train(text, (DltRunOptions){.out = "two"})->status);
+        while (stat("two/lock", &lock) != 0 || lock.st_size == 0)
+            usleep(100);
+        usleep(531u * (unsigned)i % 10000u);
+        int64_t before = dlt_sys_now_ns();
+        Run *r = train(text, (DltRunOptions){.out = "two"});
+        int64_t took = dlt_sys_now_ns() - before;
+        if (took > longest) longest = took;
+        assert_int_equal(r->status, DLT_E_RESOURCE);
+        const char *holder = dlt_arena_printf(arena, "process %d on", (int)pid);
+        if (strstr(r->err.report[0].text, holder) == NULL) fail_msg("%s", r->err.report[0].text);
+        dlt_arena_free(r->arena);
+        assert_int_equal(waitpid(pid, &result, 0), pid);
+        assert_int_equal(result, 0);
+        assert_true(took < (int64_t)1000000000);
+        same_tensors("whole/last.bin", "two/last.bin");
+        same_rows("whole", "two");
+    }
+    print_message(
+        "%lld second runs refused, the slowest after %.1f ms; the first ones undisturbed\n",
+        (long long)share(n), 1e-6 * (double)longest);
     dlt_arena_free(arena);
 }
 
@@ -133,11 +206,13 @@ static void disk_full(void **state)
     dlt_arena_free(arena);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signals),
         cmocka_unit_test(killed),
+        cmocka_unit_test(two_runs),
         cmocka_unit_test(disk_full),
     };
     return cmocka_run_group_tests(tests, start, finish);
