@@ -3,6 +3,7 @@
 
 #include "base/fatal.h"
 #include "base/log.h"
+#include "base/watch.h"
 
 #include <unistd.h>
 
@@ -11,8 +12,26 @@ __attribute__((noreturn)) static void out_of_memory(size_t bytes)
     char cause[96];
     snprintf(cause, sizeof cause, "out of host memory (%zu more bytes were needed)", bytes);
     fprintf(stderr, "error: %s\n", cause);
-    dlt_fatal_run(cause);
+    dlt_fatal_run(cause, DLT_E_RESOURCE);
     _exit(DLT_E_RESOURCE);
+}
+
+/* On the watch's thread, while the process's own hangs in a call. */
+static void device_hangs(const char *what, double seconds)
+{
+    char cause[512];
+    snprintf(
+        cause, sizeof cause,
+        "the device has not answered for %g s, in %.300s; it is lost, or its driver hangs: look "
+        "into the kernel's log (dmesg) for Xid lines",
+        seconds, what);
+    fprintf(
+        stderr,
+        "error: %s\n  if it only was slow, raise train.guard.hang; `dltrain resume` goes on from "
+        "the newest checkpoint\n",
+        cause);
+    dlt_fatal_run(cause, DLT_E_DEVICE);
+    _exit(DLT_E_DEVICE);
 }
 
 /* Folder of the running program, "." when the system does not tell. */
@@ -63,10 +82,12 @@ int main(int argc, char **argv)
     dlt_err_init(&err);
     dlt_arena_on_oom(out_of_memory);
     dlt_fatal_signals();
+    dlt_watch_on_hang(device_hangs);
     DltArena *arena = dlt_arena_new();
     if (!arena) out_of_memory(0);
     DltStatus status = run(arena, argc, argv, &err);
     dlt_err_print(&err, stderr);
+    dlt_watch_enter("giving it back");
     dlt_arena_free(arena);
     if (fflush(stdout) != 0 && status == DLT_OK) {
         fprintf(stderr, "error: standard output: the results could not be written\n");

@@ -157,6 +157,6 @@ void dlt_bug(const char *file, int line, const char *what)
     char cause[256];
     snprintf(cause, sizeof cause, "%s:%d: bug in dltrain: %s", file, line, what);
     fprintf(stderr, "%s\n", cause);
-    dlt_fatal_run(cause);
+    dlt_fatal_run(cause, 0);
     abort();
 }

@@ -14,7 +14,7 @@ static struct {
     char path[PATH_BYTES];
 } files[N_FILE];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void (*_Atomic record_hook)(const char *cause);
+static void (*_Atomic record_hook)(const char *cause, int code);
 static atomic_flag ran = ATOMIC_FLAG_INIT;
 
 void dlt_fatal_file(const char *path)
@@ -39,18 +39,18 @@ void dlt_fatal_file_drop(const char *path)
     pthread_mutex_unlock(&lock);
 }
 
-void dlt_fatal_hook(void (*record)(const char *cause))
+void dlt_fatal_hook(void (*record)(const char *cause, int code))
 {
     record_hook = record;
 }
 
-void dlt_fatal_run(const char *cause)
+void dlt_fatal_run(const char *cause, int code)
 {
     if (atomic_flag_test_and_set(&ran)) return;
     for (int i = 0; i < N_FILE; i++)
         if (files[i].used) unlink(files[i].path);
-    void (*record)(const char *cause) = record_hook;
-    if (record != NULL) record(cause);
+    void (*record)(const char *cause, int code) = record_hook;
+    if (record != NULL) record(cause, code);
 }
 
 static const struct {
@@ -66,7 +66,7 @@ static const struct {
 static void on_fatal(int number)
 {
     for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; i++)
-        if (fatal[i].number == number) dlt_fatal_run(fatal[i].cause);
+        if (fatal[i].number == number) dlt_fatal_run(fatal[i].cause, 0);
     raise(number);
 }
 

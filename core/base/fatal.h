@@ -10,10 +10,11 @@
  * longer than 1,023 bytes, and more than 16 files at once, are not kept. */
 void dlt_fatal_file(const char *path);
 void dlt_fatal_file_drop(const char *path);
-/* record(cause) is called once when the process fails; NULL: none. One at a time. */
-void dlt_fatal_hook(void (*record)(const char *cause));
-/* Removes the files and calls the hook. Only the first call does anything. */
-void dlt_fatal_run(const char *cause);
+/* record(cause, code) is called once when the process fails; NULL: none. One at a time. */
+void dlt_fatal_hook(void (*record)(const char *cause, int code));
+/* Removes the files and calls the hook; code: what the process will exit with, 0: a signal ends it.
+ * Only the first call does anything. */
+void dlt_fatal_run(const char *cause, int code);
 /* SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT run it and then end the process as they would have. */
 void dlt_fatal_signals(void);
 

@@ -2,6 +2,7 @@
  * what the backend recorded. Nothing is decided or allocated here after dlt_exec_new. */
 #include "base/half.h"
 #include "base/sys.h"
+#include "base/watch.h"
 #include "exec/bound.h"
 #include "graph/build.h"
 
@@ -375,8 +376,14 @@ DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err)
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-static DltStatus at_node(DltStatus status, const DltNode *n, DltErr *err)
+static void enter_node(const DltNode *n)
 {
+    dlt_watch_enter(n->name != NULL ? n->name : n->op->name);
+}
+
+static DltStatus leave_node(DltStatus status, const DltNode *n, DltErr *err)
+{
+    dlt_watch_leave();
     if (status != DLT_OK)
         dlt_err_note(err, n->at, "in node %s of %s", n->op->name, n->name != NULL ? n->name : "-");
     return status;
@@ -388,7 +395,8 @@ static DltStatus launch(DltExec *e, int s, DltErr *err)
     for (int l = 0; step->wait != 0 && l < DLT_LANES; l++)
         if (step->wait >> l & 1) DLT_TRY(e->backend->wait(e->dev, step->lane, l, err));
     if (step->kernel == NULL) return DLT_OK;
-    return at_node(step->kernel->launch(&e->call[s], err), step->node, err);
+    enter_node(step->node);
+    return leave_node(step->kernel->launch(&e->call[s], err), step->node, err);
 }
 
 /* The lanes meet at the end of a phase. */
@@ -415,7 +423,8 @@ static DltStatus run_watched(DltExec *e, int from, int to, DltErr *err)
             continue;
         }
         DLT_TRY(launch(e, s, err));
-        DLT_TRY(at_node(e->backend->sync(e->dev, err), e->plan->step[s].node, err));
+        enter_node(e->plan->step[s].node);
+        DLT_TRY(leave_node(e->backend->sync(e->dev, err), e->plan->step[s].node, err));
         DLT_TRY(poison_dead(e, s, err));
     }
     return join(e, err);
@@ -480,15 +489,4 @@ size_t dlt_exec_bytes(const DltExec *e)
 const DltPlan *dlt_exec_plan(const DltExec *e)
 {
     return e->plan;
-}
-
-void dlt_exec_profile(DltExec *e, bool on)
-{
-    if (on && e->step_ns == NULL) e->step_ns = DLT_NEW_ARRAY(e->arena, e->plan->n_step, int64_t);
-    e->profiling = on;
-}
-
-const int64_t *dlt_exec_step_ns(const DltExec *e)
-{
-    return e->profiling ? e->step_ns : NULL;
 }

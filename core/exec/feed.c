@@ -3,6 +3,7 @@
  * run is followed by a download of its own step state, whose arrival says that the run is done. */
 #include "base/log.h"
 #include "base/sys.h"
+#include "base/watch.h"
 #include "exec/session.h"
 #include <sched.h>
 
@@ -65,8 +66,10 @@ DltStatus dlt_wait_for(DltExec *e, const volatile uint32_t *word, uint32_t pendi
 {
     static const int64_t patience_ns = (int64_t)20 * 1000000000;
     int64_t start = dlt_sys_now_ns();
+    dlt_watch_enter("a training step");
     while (*word == pending && dlt_sys_now_ns() - start < patience_ns)
         sched_yield();
+    dlt_watch_leave();
     if (*word != pending) return DLT_OK;
     dlt_log("the device has not answered for 20 s; waiting for it");
     return dlt_exec_sync(e, err); /* a lost device answers with its error here */

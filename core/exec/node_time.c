@@ -72,3 +72,14 @@ DltStatus dlt_exec_time_node(DltExec *e, int s, int64_t *ns, DltErr *err)
     *ns = total > e->replay_ns ? (total - e->replay_ns) / times : 0;
     return DLT_OK;
 }
+
+void dlt_exec_profile(DltExec *e, bool on)
+{
+    if (on && e->step_ns == NULL) e->step_ns = DLT_NEW_ARRAY(e->arena, e->plan->n_step, int64_t);
+    e->profiling = on;
+}
+
+const int64_t *dlt_exec_step_ns(const DltExec *e)
+{
+    return e->profiling ? e->step_ns : NULL;
+}

@@ -272,6 +272,9 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
     if (c == NULL && t->o->init != NULL)
         DLT_TRY(dlt_checkpoint_read(t->arena, t->o->init, &t->init, err));
     DLT_TRY(open_folder(t, c, err));
+    dlt_capsule_step(c != NULL ? c->meta.step : 0);
+    if (t->folder != NULL)
+        dlt_capsule_arm(dlt_run_folder_path(t->folder), "the device was being opened\n");
     DLT_TRY(open_session(t, err));
     DLT_TRY(plan_all(t, err));
     DLT_TRY(interrupted());

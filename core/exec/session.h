@@ -27,6 +27,10 @@ typedef struct DltProgram {
     DltExec *exec; /* NULL until bound */
 } DltProgram;
 
+/* watched.c: the same backend, with every call of it watched (base/watch.h) for so many seconds, up to
+ * the arena's end. The CPU's calls are our own code and stay as they are. */
+DltStatus dlt_watched_backend(DltArena *arena, double seconds, const DltBackend **backend,
+                              DltErr *err) DLT_CHECKED;
 /* Finds and opens the device of --device or the config. cache_folder may be NULL. */
 DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
                            const char *cache_folder, DltSession **s, DltErr *err) DLT_CHECKED;

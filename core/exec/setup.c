@@ -1,6 +1,7 @@
 /* From a spec to graphs that are ready to run: device, passes, plan, memory, resident data. */
 #include "base/log.h"
 #include "base/sys.h"
+#include "base/watch.h"
 #include "exec/session.h"
 
 /* ---- device ------------------------------------------------------------------------------- */
@@ -35,6 +36,7 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
     DltMark at = spec->device_at;
     if (o->device != NULL) at = (DltMark){.file = "<command line>"};
     DLT_TRY(dlt_backend_find(name, at, &s->backend, err));
+    DLT_TRY(dlt_watched_backend(arena, spec->train.hang_s, &s->backend, err));
     DltDeviceOptions options = {.index = device_index(name),
                                 .n_thread = o->n_thread,
                                 .deterministic = spec->train.deterministic,
@@ -75,7 +77,10 @@ bool dlt_warm_begin(DltWarm *w, const DltSpec *spec, const DltRunOptions *o)
 
 void dlt_warm_end(DltWarm *w)
 {
-    if (w->started) pthread_join(w->thread, NULL);
+    if (!w->started) return;
+    dlt_watch_enter("opening it");
+    pthread_join(w->thread, NULL);
+    dlt_watch_leave();
     w->started = false;
 }
 

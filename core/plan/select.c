@@ -1,6 +1,7 @@
 /* A kernel for each node: the first of the backend's list that accepts the node and prepares. All
  * refusals are kept, so that a node nobody takes is explained in one message. */
 #include "base/dtype.h"
+#include "base/watch.h"
 #include "plan/make.h"
 
 enum { REFUSALS = 700 }; /* characters of reasons shown */
@@ -35,7 +36,9 @@ static bool try_kernel(Selection *s, const DltKernel *kernel, DltStep *step)
     if (kernel->prepare != NULL) {
         DltErr err;
         dlt_err_init(&err);
+        dlt_watch_enter(kernel->name);
         DltStatus status = kernel->prepare(n, s->plan->dev, &prep, &err);
+        dlt_watch_leave();
         if (status != DLT_OK) {
             refuse(s, kernel->name, err.n > 0 ? err.report[0].text : "could not prepare");
             if (s->status == DLT_OK) s->status = status;

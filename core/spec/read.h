@@ -46,6 +46,7 @@ typedef struct DltGuardOpts {
     int nonfinite;
     double loss_spike;
     int64_t window, limit;
+    DltSpan hang;
 } DltGuardOpts;
 typedef struct DltEvalOpts {
     DltSpan every;

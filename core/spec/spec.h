@@ -62,6 +62,7 @@ typedef struct DltTrainSpec {
     int64_t guard_limit;     /* more skipped updates in a row, or rollbacks, end the run */
     double loss_spike;       /* > 0: a loss above so many times the mean of the last ones is bad */
     int64_t spike_window;    /* losses of that mean */
+    double hang_s;           /* a device that does not answer for so long is given up; 0: never */
 } DltTrainSpec;
 enum {
     DLT_PRECISION_F32,

@@ -114,6 +114,10 @@ const DltField dlt_guard_fields[] = {
     DLT_INT(DltGuardOpts, limit, .def = "10", .lo = 1, .hi = 1000000,
             .help = "more bad updates in a row (skip) or rollbacks than this end the run",
             .example = "limit: 10"),
+    DLT_SPAN(DltGuardOpts, hang, .def = "25 s", .lo = 0, .hi = 1e9,
+             .help = "a GPU that has not answered one call for so long is given up: exit 5, with a "
+                     "record in the run's folder; 0 s: wait for ever",
+             .example = "hang: 2 min"),
     DLT_FIELDS_END,
 };
 
@@ -205,6 +209,7 @@ static DltStatus read_guard(DltReader *r, const DltYaml *tree)
     t->guard_limit = g->limit;
     t->loss_spike = g->loss_spike;
     t->spike_window = g->window;
+    t->hang_s = g->hang.n;
     t->update.settle = g->nonfinite != DLT_GUARD_STOP || t->precision == DLT_PRECISION_F16;
     return dlt_guard_check(o, r->err);
 }
@@ -213,6 +218,9 @@ DltStatus dlt_guard_check(const DltOpts *o, DltErr *err)
 {
     const DltGuardOpts *g = o->v;
     size_t limit = offsetof(DltGuardOpts, limit), window = offsetof(DltGuardOpts, window);
+    if (g->hang.unit != DLT_U_SECONDS)
+        return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltGuardOpts, hang)),
+                          "train.guard.hang: is no time; write `25 s` or `2 min`");
     if (g->loss_spike > 0 && g->loss_spike <= 1)
         return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(DltGuardOpts, loss_spike)),
                           "train.guard.loss_spike: %g times the mean loss is no spike; write a "

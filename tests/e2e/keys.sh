@@ -277,6 +277,10 @@ row train.recompute train "$t" "$t, recompute: mlp"
 row "train.stop_early train.stop_early.patience" stop "patience: 1" "patience: 30"
 row train.stop_early.metric stop "patience: 2, metric: val.loss" "patience: 2, metric: val.top1"
 row "train.guard train.guard.nonfinite" bad "nonfinite: skip, limit: 100" "!nonfinite: stop"
+if "$(dirname "$dltrain")/tests/unit/test_watch" limit_decides >/dev/null 2>&1; then # hangs as a device would
+    echo "ok train.guard.hang has an effect"
+    proven+="train.guard.hang "
+fi
 row train.guard.limit bad "nonfinite: skip, limit: 100" "!nonfinite: skip, limit: 1"
 row train.guard.loss_spike spike "nonfinite: skip, limit: 100" "!nonfinite: skip, limit: 100, loss_spike: 1.01, window: 2"
 row train.guard.window spike "nonfinite: skip, limit: 100, loss_spike: 1.5, window: 20" "!nonfinite: skip, limit: 100, loss_spike: 1.5, window: 2"

@@ -72,6 +72,7 @@ static const Kind gpu_kinds[] = {
     {"device", "719", "forever", GPU_CODES}, {"device", "999", "once", GPU_CODES},
     {"device", "803", "forever", GPU_CODES},
 };
+static const Kind hang_kinds[] = {{"device", "HANG", "once", BIT(DLT_E_DEVICE)}};
 
 static char program[4096], root[64];
 static bool gpu;
@@ -298,15 +299,30 @@ static void every_call_may_fail(void **state)
     all_scenarios(kinds, sizeof kinds / sizeof kinds[0], full() ? 1 : 41);
 }
 
-static void every_gpu_call_may_fail(void **state)
+/* The emulated one: make faulty-gpu. */
+static bool has_gpu(void)
 {
     char path[4200];
-    (void)state;
     snprintf(path, sizeof path, "%.*s/dltrain-cuda.so", (int)(strrchr(program, '/') - program),
              program);
-    if (access(path, F_OK) != 0) skip(); /* make faulty-gpu */
+    return access(path, F_OK) == 0;
+}
+
+static void every_gpu_call_may_fail(void **state)
+{
+    (void)state;
+    if (!has_gpu()) skip();
     gpu = true;
     all_scenarios(gpu_kinds, sizeof gpu_kinds / sizeof gpu_kinds[0], full() ? 3 : 997);
+}
+
+/* A call that never returns is found within train.guard.hang, a second here. */
+static void every_gpu_call_may_hang(void **state)
+{
+    (void)state;
+    if (!has_gpu()) skip();
+    gpu = true;
+    all_scenarios(hang_kinds, 1, full() ? 29 : 1997);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------- */
@@ -322,8 +338,9 @@ static void write_text(const char *path, const char *text)
 static const char config[] =
     "dltrain: 1\nname: f\nseed: 1\ndata: {train: {csv: rows.csv, target: y}, val: 30% of train, "
     "normalize: from train}\nmodel: [{dense: 4}, batch_norm, relu, {dense: 3}]\n"
-    "loss: cross_entropy\ntrain: {for: 4 steps, batch: 4, ema: 0.9, optimizer: {adam: {lr: "
-    "0.01}}}\nlog: {every: 1 steps}\neval: {every: 2 steps}\ncheckpoint: {every: 1 steps, keep: "
+    "loss: cross_entropy\ntrain: {for: 4 steps, batch: 4, ema: 0.9, guard: {hang: 1 s}, "
+    "optimizer: {adam: {lr: 0.01}}}\nlog: {every: 1 steps}\neval: {every: 2 steps}\ncheckpoint: "
+    "{every: 1 steps, keep: "
     "{last: 1}}\n";
 
 static int set_up(void **state)
@@ -364,6 +381,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(every_gpu_call_may_fail),
+        cmocka_unit_test(every_gpu_call_may_hang),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
