@@ -84,7 +84,7 @@ $B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
 	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -ldl -lpthread -lrt
 
 # the CUDA backend on a machine without a GPU: kernels as host C++ over an emulated runtime
-EMU_C := $(filter-out cuda/lt.c cuda/dnn.c cuda/dnn_graph.c cuda/lib.c,$(CUDA_C))
+EMU_C := $(filter-out cuda/lt.c cuda/dnn%.c cuda/sdpa%.c cuda/lib.c,$(CUDA_C))
 EMU_O := $(EMU_C:%.c=$B/emulate/%.o) $(CUDA_CU:%.cu=$B/emulate/%.o) \
  $(patsubst tests/%,$B/%.o,$(basename $(wildcard tests/emulate/*.c*)))
 EMU_FLAGS = $(OPT) $(SAN) -fno-strict-aliasing -fPIC -pthread -Itests/emulate -Icore -I. -MMD -MP -c -o $@ $<

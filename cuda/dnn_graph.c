@@ -154,6 +154,21 @@ static cudnnBackendDescriptor_t pointwise(DltDnnGraph *g, cudnnPointwiseMode_t m
     return o;
 }
 
+bool dlt_dnn_close_graph(DltDnnGraph *g, cudnnBackendDescriptor_t *op, int n_op, DltWhy *why_not)
+{
+    g->graph = dlt_dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    dlt_dnn_set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n_op,
+                op);
+    if (g->dnn->handle)
+        dlt_dnn_set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                    &g->dnn->handle);
+    dlt_dnn_finalize(g, g->graph);
+    if (!g->failed) return true;
+    dlt_cuda_refuse(why_not, "cuDNN: %s", g->why);
+    dlt_dnn_graph_free(g);
+    return false;
+}
+
 bool dlt_dnn_graph(const DltDnn *dnn, const DltDnnProblem *p, DltDnnGraph *g, DltWhy *why_not)
 {
     const Names *n = &names[p->kind];
@@ -179,17 +194,7 @@ bool dlt_dnn_graph(const DltDnn *dnn, const DltDnnProblem *p, DltDnnGraph *g, Dl
         op[n_op++] = pointwise(g, CUDNN_POINTWISE_ADD, sum, bias, v);
         op[n_op++] = pointwise(g, CUDNN_POINTWISE_RELU_FWD, v, NULL, y);
     }
-    g->graph = dlt_dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    dlt_dnn_set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n_op,
-                op);
-    if (dnn->handle)
-        dlt_dnn_set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                    &dnn->handle);
-    dlt_dnn_finalize(g, g->graph);
-    if (!g->failed) return true;
-    dlt_cuda_refuse(why_not, "cuDNN: %s", g->why);
-    dlt_dnn_graph_free(g);
-    return false;
+    return dlt_dnn_close_graph(g, op, n_op, why_not);
 }
 
 void dlt_dnn_graph_free(DltDnnGraph *g)
@@ -225,11 +230,11 @@ static bool read_engine(const DltDnnGraph *g, const DltDevice *dev, DltDtype dty
                   e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note) == CUDNN_STATUS_SUCCESS)
         for (int64_t i = 0; i < n; i++) {
-            bool bad =
-                note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
-                (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && dev->option.deterministic) ||
-                (note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && f32) ||
-                (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && strict);
+            bool bad = note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+                       (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC &&
+                        dev->option.deterministic && !g->composite) ||
+                       (note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS && f32) ||
+                       (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && strict);
             if (bad) c->allowed = false;
         }
     if (ok && d->cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
@@ -319,7 +324,8 @@ static int keep_allowed(const DltDnnGraph *g, const DltDevice *dev, DltDtype dty
     for (int i = 0; i < n; i++) {
         DltDnnConfig c = {.config = all[i]};
         int64_t index = -1;
-        bool ok = kept < max && read_engine(g, dev, dtype, &c, &index) && c.allowed && !c.compiles;
+        bool ok = kept < max && read_engine(g, dev, dtype, &c, &index) && c.allowed &&
+                  (g->composite || !c.compiles);
         if (ok) write_tag(g, &c, index);
         for (int j = 0; ok && j < kept; j++)
             ok = strcmp(out[j].tag, c.tag) != 0;

@@ -1,5 +1,5 @@
 /* The descriptors behind dnn.c: cuDNN's functions, and graphs of one convolution built with a
- * sticky error. Only dnn.c and dnn_graph.c include this. */
+ * sticky error. Only dnn.c, sdpa.c and their graph files include this. */
 #ifndef DLT_CUDA_DNN_GRAPH_H
 #define DLT_CUDA_DNN_GRAPH_H
 
@@ -26,6 +26,7 @@ struct DltDnn {
     cudnnBackendDescriptor_t properties; /* instead of a handle: a described device (tests) */
     size_t version;
     char text[64];
+    struct DltSdpaShared *sdpa; /* attention plans, sdpa.c */
 #define F(name) __typeof__(&name) name;
     DNN_FUNCTIONS(F)
 #undef F
@@ -35,11 +36,13 @@ struct DltDnn {
 bool dlt_dnn_load(DltDnn *dnn, DltWhy *why_not);
 
 enum { DLT_DNN_X = 1, DLT_DNN_W, DLT_DNN_Y, DLT_DNN_BIAS, DLT_DNN_VIRTUAL }; /* unique ids */
-enum { DLT_DNN_PARTS = 24 };
+enum { DLT_DNN_PARTS = 128 };
 /* A finalized operation graph and every descriptor it is made of. */
 typedef struct DltDnnGraph {
     const DltDnn *dnn;
     bool failed;
+    bool
+        composite; /* runs as one kernel compiled at run time; its form says what is deterministic */
     char why[160]; /* of the first failure */
     int n_part;
     cudnnBackendDescriptor_t part[DLT_DNN_PARTS], graph;
@@ -47,6 +50,8 @@ typedef struct DltDnnGraph {
 /* Builds the graph of a problem; false with the reason, nothing to free then. */
 bool dlt_dnn_graph(const DltDnn *dnn, const DltDnnProblem *p, DltDnnGraph *g, DltWhy *why_not);
 void dlt_dnn_graph_free(DltDnnGraph *g);
+/* Makes the graph of its operations; false with the reason of the first failure, all is freed then. */
+bool dlt_dnn_close_graph(DltDnnGraph *g, cudnnBackendDescriptor_t *op, int n_op, DltWhy *why_not);
 
 /* Steps of building, sticky: nothing happens after a failure. */
 cudnnBackendDescriptor_t dlt_dnn_make(DltDnnGraph *g, cudnnBackendDescriptorType_t type);

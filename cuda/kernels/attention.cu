@@ -230,8 +230,6 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     if (same && (gradient ? n->in[3] : n->out[1])->dtype == DLT_F32) return true;
     return dlt_cuda_refuse(why_not, "tensors differ in type");
 }
-DLT_CUDA_KERNEL(fwd, "attention_fwd.cuda.warp_row", accepts, nullptr, forward);
-DLT_CUDA_KERNEL(bwd, "attention_bwd.cuda.warp_row", accepts, nullptr, backward);
 
 /* ---- rope ---- */
 
@@ -338,8 +336,10 @@ DLT_CUDA_KERNEL(step, "attention_step.cuda.warp_row", step_accepts, nullptr, ste
 } // namespace
 
 extern "C" {
-const DltKernel *const dlt_cuda_attention_fwd[] = {&fwd, nullptr};
-const DltKernel *const dlt_cuda_attention_bwd[] = {&bwd, nullptr};
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_attention_fwd_plain, "attention_fwd.cuda.warp_row", accepts,
+                         nullptr, forward);
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_attention_bwd_plain, "attention_bwd.cuda.warp_row", accepts,
+                         nullptr, backward);
 const DltKernel *const dlt_cuda_rope[] = {&rope, nullptr};
 const DltKernel *const dlt_cuda_attention_step[] = {&step, nullptr};
 }

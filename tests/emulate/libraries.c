@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "cuda/dnn.h"
 #include "cuda/lt.h"
+#include "cuda/sdpa.h"
 
 static float get(const void *p, DltDtype t, int64_t i)
 {
@@ -175,4 +176,22 @@ DltStatus dlt_dnn_run(DltDnnPlan *plan, const DltCall *call, const DltDnnArgs *a
     (void)err;
     emulated_call(call->stream->handle, convolution, &d, sizeof d);
     return DLT_OK;
+}
+
+/* No attention: the own kernels serve. */
+bool dlt_sdpa_can(DltDevice *dev, const DltSdpaProblem *p, DltWhy *why_not)
+{
+    (void)dev, (void)p;
+    return dlt_cuda_refuse(why_not, "no attention in this library");
+}
+DltStatus dlt_sdpa_prepare(DltDevice *dev, DltArena *arena, const DltSdpaProblem *p,
+                           DltSdpaPlan **plan, size_t *work_bytes, DltErr *err)
+{
+    (void)dev, (void)arena, (void)p, (void)plan, (void)work_bytes;
+    return dlt_err(err, DLT_E_DEVICE, "no attention in this library");
+}
+DltStatus dlt_sdpa_run(DltSdpaPlan *plan, const DltCall *call, const DltSdpaArgs *args, DltErr *err)
+{
+    (void)plan, (void)call, (void)args;
+    return dlt_err(err, DLT_E_DEVICE, "no attention in this library");
 }

@@ -77,6 +77,25 @@ static const Net nets[] = {
                        "loss: cross_entropy\n"
                        "train: {for: 5 steps, batch: 8, optimizer: {sgd: {lr: 0.01}}}\n",
      NMSE_SGD},
+    {"attention over patches, class token, adamw",
+     HEAD("[3, 8, 8]") "model: [{patch_embed: {patch: 2, dim: 32}}, class_token, {position: "
+                       "learned}, {residual: [layer_norm, {attention: {heads: 2}}]}, {residual: "
+                       "[layer_norm, dense: 64, {gelu: tanh}, dense: 32]}, layer_norm, "
+                       "{token_pool: first}, dense: 5]\n"
+                       "loss: cross_entropy\n"
+                       "train: {for: 5 steps, batch: 8, clip: {norm: 1}, optimizer: {adamw: {lr: "
+                       "1e-3}}}\n",
+     NMSE_ADAM},
+    {"causal attention, grouped, rope, dropout, micro batches",
+     HEAD("[3, 8, 8]") "model: [{patch_embed: {patch: 2, dim: 32}}, {residual: [rms_norm, "
+                       "{attention: {heads: 4, kv_heads: 2, causal: true, rope: true, dropout: "
+                       "0.2}}, {dropout: 0.1}]}, {residual: [rms_norm, {swiglu: 48}]}, {residual: "
+                       "[layer_norm, {attention: {heads: 2, causal: true}}]}, layer_norm, "
+                       "{token_pool: mean}, dense: 5]\n"
+                       "loss: cross_entropy\n"
+                       "train: {for: 5 steps, batch: {global: 8, micro: 4}, optimizer: {sgd: {lr: "
+                       "0.01, momentum: 0.9}}}\n",
+     NMSE_SGD},
 };
 enum { N_NET = sizeof nets / sizeof nets[0] };
 
