@@ -27,8 +27,9 @@ static DltSdpaProblem problem_of(const DltNode *n, const DltDevice *dev)
                             .scale = (float)a->scale};
 }
 
-/* kernels/attention.cu */
+/* kernels/attention.cu, kernels/flash.cu */
 extern const DltKernel dlt_cuda_attention_fwd_plain, dlt_cuda_attention_bwd_plain;
+extern const DltKernel dlt_cuda_attention_fwd_flash, dlt_cuda_attention_bwd_flash;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -77,5 +78,7 @@ static DltStatus backward(const DltCall *c, DltErr *err)
 DLT_CUDA_KERNEL(fwd, "attention_fwd.cuda.dnn", accepts, prepare, forward);
 DLT_CUDA_KERNEL(bwd, "attention_bwd.cuda.dnn", accepts, prepare, backward);
 
-const DltKernel *const dlt_cuda_attention_fwd[] = {&fwd, &dlt_cuda_attention_fwd_plain, NULL};
-const DltKernel *const dlt_cuda_attention_bwd[] = {&bwd, &dlt_cuda_attention_bwd_plain, NULL};
+const DltKernel *const dlt_cuda_attention_fwd[] = {&fwd, &dlt_cuda_attention_fwd_flash,
+                                                   &dlt_cuda_attention_fwd_plain, NULL};
+const DltKernel *const dlt_cuda_attention_bwd[] = {&bwd, &dlt_cuda_attention_bwd_flash,
+                                                   &dlt_cuda_attention_bwd_plain, NULL};
