@@ -43,6 +43,9 @@ static const Case rows[] = {
      ATTENTION(2, 2, 4, .causal = true, .drop = {0.25F, 2}), LOW},
     {OP(attention_fwd), .why = "dropout, wider than a block, grouped",
      .in = {X(1, 101, 40), CASE_STEP}, ATTENTION(3, 1, 8, .causal = true, .drop = {0.5F, 1}), LOW},
+    {OP(attention_fwd), .why = "dropout, heads of 64, odd length",
+     .in = {X(1, 147, 192), CASE_STEP}, ATTENTION(1, 1, 64, .causal = true, .drop = {0.2F, 3}),
+     LOW},
 
     {OP(rope), .why = "all heads", .in = {X(2, 5, 12)}, ATTR(DltRope, 2, 6, 10000, false)},
     {OP(rope), .why = "heads in front of values", .in = {X(2, 33, 24)},
