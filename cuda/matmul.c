@@ -219,5 +219,5 @@ static DltStatus launch_best(const DltCall *c, DltErr *err)
 
 DLT_CUDA_KERNEL(best, "matmul.cuda.best", accepts_best, prepare_best, launch_best);
 DLT_CUDA_KERNEL(lt, "matmul.cuda.lt", accepts_lt, prepare_lt, launch_lt);
-const DltKernel *const dlt_cuda_matmul[] = {&best, &dlt_cuda_matmul_small, &lt,
+const DltKernel *const dlt_cuda_matmul[] = {&best, &lt, &dlt_cuda_matmul_small,
                                             &dlt_cuda_matmul_plain, NULL};
