@@ -103,9 +103,10 @@ $B/emulate/%.o: %.cu
 	$(EMU_CXX)
 $B/emulate/dltrain-cuda.so: $(EMU_O)
 	$(CXX) $(LDFLAGS) -shared -o $@ $^
-check-emulated: $B/emulate/dltrain-cuda.so $B/tests/parity/test_step $B/tests/parity/test_parity
-	@ln -f $(filter %_step %_parity,$^) $B/emulate/
-	$B/emulate/test_step --backend cuda && $B/emulate/test_parity --backend cuda
+check-emulated: $B/emulate/dltrain-cuda.so $B/dltrain $B/tests/parity/test_step $B/tests/parity/test_parity
+	@ln -f $(filter %_step %_parity %/dltrain,$^) $B/emulate/
+	DEVICE=cuda EMULATED=1 STEPS=4 NETS=mlp TEST_TIMEOUT=900 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B/emulate \
+	 "$B/emulate/test_step --backend cuda" "$B/emulate/test_parity --backend cuda"
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
 	@mkdir -p $(@D)
@@ -152,8 +153,11 @@ test: all tests
 # what `make test` samples, exhausted: every fault point, cut, kill and power cut (BENCHMARKS.md)
 test-full: all tests faulty-gpu
 	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64)
-check-gpu: all $B/tests/parity/test_parity
-	$B/tests/parity/test_parity --backend cuda
+GPU_SCRIPTS := tests/gpu/curves.sh tests/e2e/resume.sh tests/e2e/fused.sh
+check-gpu: all $B/tests/parity/test_parity $B/tests/parity/test_step
+	DEVICE=cuda TEST_TIMEOUT=600 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B \
+	 "$B/tests/parity/test_parity --backend cuda" "$B/tests/parity/test_step --backend cuda"
+	@echo 'tests/gpu/sanitize.sh $B runs the parity suite under compute-sanitizer'
 
 lint:
 	@./scripts/lint.sh

@@ -125,6 +125,7 @@ static void close_device(DltDevice *dev)
     dlt_cuda_branches_close(dev);
     dlt_dnn_close(dev);
     dlt_lt_close(dev);
+    dlt_tune_save(dev);
     dlt_tune_close(dev);
     dlt_cuda_lanes_close(dev);
     for (DltCudaRegion *r = dev->region; r; r = r->next) {
@@ -147,8 +148,7 @@ static DltStatus open_device(DltArena *arena, const DltDeviceOptions *o, DltDevi
     *out = dev;
     DLT_TRY(describe(dev, err));
     DLT_TRY(dlt_cuda_lanes_open(dev, err));
-    dlt_tune_open(dev);
-    return DLT_OK;
+    return dlt_tune_open(dev, err);
 }
 
 static void info(DltDevice *dev, DltDeviceInfo *out)
@@ -272,4 +272,5 @@ const DltBackend dlt_backend_cuda_plugin = {.abi = DLT_BACKEND_ABI,
                                             .record_end = dlt_cuda_record_end,
                                             .replay = dlt_cuda_replay,
                                             .wait = dlt_cuda_wait,
-                                            .sync = dlt_cuda_sync};
+                                            .sync = dlt_cuda_sync,
+                                            .choices = dlt_tune_text};

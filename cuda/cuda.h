@@ -11,9 +11,10 @@
 extern "C" {
 #endif
 
-typedef struct DltLt DltLt;     /* lt.h: cuBLASLt */
-typedef struct DltDnn DltDnn;   /* dnn.h: cuDNN */
-typedef struct DltTune DltTune; /* tune.h: measured choices, kept on disk */
+typedef struct DltLt DltLt;       /* lt.h: cuBLASLt */
+typedef struct DltDnn DltDnn;     /* dnn.h: cuDNN */
+typedef struct DltTune DltTune;   /* choices.c: measured choices, kept on disk */
+typedef struct DltWatch DltWatch; /* tune.c: the stop watch */
 
 /* Counters of the "last block finishes" reductions: zero between kernels, one set per lane, so two
  * kernels that run at the same time never share one. */
@@ -52,6 +53,7 @@ struct DltDevice {
     DltLt *lt;
     DltDnn *dnn;
     DltTune *tune;
+    DltWatch *watch;
 };
 
 /* DLT_OK, or a DEVICE report (RESOURCE for missing memory) that names `what` and CUDA's reason. The

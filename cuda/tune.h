@@ -1,7 +1,8 @@
 /* Measured choices: which of a library's algorithms is the fastest for one problem on this device.
  * A choice is a line of text under a key that names everything it depends on (device, library
- * version, problem); choices are remembered for the process and, when there is a cache folder, on
- * disk, so that the next run measures nothing. */
+ * version, problem). Choices are remembered for the process; in the user's cache folder, so that the
+ * next run measures nothing; and in checkpoints, so that a resumed run takes the same ones whatever
+ * the cache says. */
 #ifndef DLT_CUDA_TUNE_H
 #define DLT_CUDA_TUNE_H
 
@@ -9,15 +10,23 @@
 
 enum { DLT_TUNE_KEY = 384, DLT_TUNE_VALUE = 512 };
 
-/* Reads the cache file if there is one. Never fails: without a cache everything is measured. */
-void dlt_tune_open(DltDevice *dev);
+/* ---- choices.c ---- */
+
+/* Takes the choices of the device's options and reads the cache file if there is one; damage is told and
+ * left out. RESOURCE when memory is out. */
+DltStatus dlt_tune_open(DltDevice *dev, DltErr *err);
 /* Writes new choices; a file that cannot be written is told in the debug log only. */
 void dlt_tune_save(DltDevice *dev);
-void dlt_tune_close(DltDevice *dev);
 
-/* The value stored under key, or NULL. It lives as long as the device's arena. */
+/* The value stored under key, or NULL. It lives as long as the device's arena. Any thread. */
 const char *dlt_tune_find(const DltDevice *dev, const char *key);
 void dlt_tune_put(DltDevice *dev, const char *key, const char *value);
+/* Choices that were found or put so far, as DltDeviceOptions.choices takes them. */
+const char *dlt_tune_text(DltDevice *dev, DltArena *arena);
+
+/* ---- tune.c ---- */
+
+void dlt_tune_close(DltDevice *dev); /* the stop watch */
 
 /* Scratch for measuring: device memory of `bytes` filled with random values of dtype. */
 typedef struct DltTuneBuffer {

@@ -1,20 +1,22 @@
 #!/bin/sh
 # Runs every test program and tests/*/*.sh, and ends with one line: "N passed, N failed[, N skipped]".
-# usage: run.sh BUILD PROGRAM...   A program prints cmocka's summary; a script prints "ok NAME",
-# "not ok NAME" or "skip NAME" lines.
+# usage: run.sh BUILD PROGRAM...   A program (with its words: "PROGRAM --backend cuda") prints cmocka's
+# summary; a script prints "ok NAME", "not ok NAME" or "skip NAME" lines. SCRIPTS: other scripts than those.
 build=$1
 shift
 passed=0 failed=0 skipped=0
 log=$build/test-logs
+export DLTRAIN_CACHE="${DLTRAIN_CACHE:-$PWD/$build/test-cache}"
 mkdir -p "$log"
 count() { grep -c "$1" "$2"; }
-for t in "$@" tests/golden/*.sh tests/e2e/*.sh; do
-    [ -f "$t" ] || continue
-    name=$(echo "$t" | sed "s|^$build/||; s|/|.|g")
+for t in "$@" ${SCRIPTS:-tests/golden/*.sh tests/e2e/*.sh}; do
+    program=${t%% *}
+    [ -f "$program" ] || continue
+    name=$(echo "$program" | sed "s|^$build/||; s|/|.|g")
     start=$(date +%s)
-    BUILD=$build timeout "${TEST_TIMEOUT:-240}" "$t" >"$log/$name" 2>&1
+    BUILD=$build timeout "${TEST_TIMEOUT:-240}" $t >"$log/$name" 2>&1
     rc=$?
-    case $t in
+    case $program in
     *.sh) p=$(count '^ok ' "$log/$name") f=$(count '^not ok ' "$log/$name") s=$(count '^skip ' "$log/$name") ;;
     *) p=$(count '^\[       OK \]' "$log/$name") f=$(count '^\[  FAILED  \] .*[^)]$' "$log/$name")
        s=$(sed -n 's/^\[  SKIPPED \] \([0-9][0-9]*\) test.*/\1/p' "$log/$name" | awk '{n+=$1} END{print n+0}')

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 3 };
+enum { DLT_BACKEND_ABI = 4 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;
@@ -59,7 +59,8 @@ typedef struct DltDeviceOptions {
     int n_thread; /* CPU; 0: all */
     bool deterministic, eager;
     bool tf32;                 /* f32 matrix products may use TF32 */
-    const char *cache_folder;  /* algorithm choices on disk, or NULL */
+    const char *cache_folder;  /* measured choices on disk, or NULL */
+    const char *choices;       /* text of `choices` below: they come before all others; or NULL */
     const char *plugin_folder; /* where the program lies */
 } DltDeviceOptions;
 
@@ -94,6 +95,9 @@ typedef struct DltBackend {
      */
     DltStatus (*wait)(DltDevice *dev, int lane, int other, DltErr *err);
     DltStatus (*sync)(DltDevice *dev, DltErr *err);
+    /* Which of several algorithms were measured to be the fastest, as text: a run that is given it back
+     * computes the same bits. NULL: nothing is measured. */
+    const char *(*choices)(DltDevice *dev, DltArena *arena);
 } DltBackend;
 
 /* The backend for "cpu" or "cuda"; "auto" takes cuda when a card is there. Defined by

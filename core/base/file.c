@@ -252,3 +252,14 @@ char *dlt_path_absolute(DltArena *arena, const char *path)
         path += 2;
     return dlt_path_join(arena, cwd, path);
 }
+
+char *dlt_path_cache(DltArena *arena)
+{
+    const char *own = getenv("DLTRAIN_CACHE"), *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (own != NULL && own[0] != '\0')
+        return strcmp(own, "none") == 0 ? NULL : dlt_path_absolute(arena, own);
+    if (xdg != NULL && xdg[0] == '/') return dlt_path_join(arena, xdg, "dltrain");
+    if (home == NULL || home[0] != '/') return NULL;
+    return dlt_path_join(arena, home, ".cache/dltrain");
+}

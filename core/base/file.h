@@ -28,5 +28,8 @@ void dlt_atomic_abandon(DltAtomic *file); /* removes the temporary file; NULL is
 char *dlt_path_join(DltArena *arena, const char *folder, const char *name);
 char *dlt_path_folder(DltArena *arena, const char *path); /* folder part, "." when there is none */
 char *dlt_path_absolute(DltArena *arena, const char *path);
+/* Folder of what may be made anew at any time: $DLTRAIN_CACHE, else dltrain in $XDG_CACHE_HOME or in
+ * ~/.cache. NULL: DLTRAIN_CACHE is "none", or no home is known. It need not exist yet. */
+char *dlt_path_cache(DltArena *arena);
 
 #endif

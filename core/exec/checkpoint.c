@@ -61,6 +61,7 @@ static const MetaRow rows[] = {
     ROW(META_U64, run),
     ROW(META_U64, plan_hash),
     OPTIONAL(META_STR, device),
+    OPTIONAL(META_STR, choices),
     OPTIONAL(META_STR, tokenizer),
     OPTIONAL(META_STR, data),
 };

@@ -42,6 +42,7 @@ typedef struct DltCheckpointMeta {
     uint64_t run;        /* number of the run that wrote it: kept by resume */
     uint64_t plan_hash;
     const char *device;
+    const char *choices;   /* measured on it (DltBackend.choices); NULL: none */
     const char *tokenizer; /* JSON text (api/tokenizer.h); NULL: the data are no text */
     const char *data;      /* description of the training set (stored.c); NULL: an older version */
 } DltCheckpointMeta;

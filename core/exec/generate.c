@@ -194,7 +194,7 @@ DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
                        ckpt->path);
     DltModelOptions options = {.split = -1, .batch = 1, .scores = true, .decode = !g->no_cache};
     spec->train.precision = DLT_PRECISION_F32; /* whatever it was trained in: the weights are f32 */
-    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
+    DLT_TRY(dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err));
     DLT_TRY(dlt_program_plan(s, &options, &r.p, err));
     DLT_TRY(dlt_programs_fit(&r.p, 1, err));
     DLT_TRY(dlt_program_bind(r.p, NULL, NULL, err));

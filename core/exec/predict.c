@@ -59,7 +59,8 @@ DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
     DltProgram *p = NULL;
     Predictor r;
     if (n < 1) return dlt_err(err, DLT_E_DATA, "there is no sample to predict");
-    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err)); /* settles micro: auto */
+    DLT_TRY(
+        dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err)); /* settles micro: auto */
     DltModelOptions options = {.split = -1, .batch = n < spec->train.micro ? n : spec->train.micro};
     DLT_TRY(dlt_program_plan(s, &options, &p, err));
     DLT_TRY(dlt_programs_fit(&p, 1, err));

@@ -91,6 +91,8 @@ static void first_state(DltTrainer *t, const DltCheckpoint *c)
     t->at.seed = spec->seed;
     t->at.plan_hash = t->p->plan->hash;
     t->at.device = device_text(t->s);
+    t->at.choices =
+        t->s->backend->choices != NULL ? t->s->backend->choices(t->s->dev, t->arena) : NULL;
     t->at.lineage = lineage(t, c);
     t->at.data = dlt_stored_write(t->arena, &spec->data.source[DLT_TRAIN].ds);
     const DltTokenizer *tokenizer = spec->data.tokenizer;
@@ -157,14 +159,14 @@ static DltStatus read_data(DltTrainer *t, DltErr *err)
 }
 
 /* A device that takes long to open does so while the data is read; else the data comes last. */
-static DltStatus open_session(DltTrainer *t, DltErr *err)
+static DltStatus open_session(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
-    const char *cache = t->folder != NULL ? dlt_run_folder_path(t->folder) : NULL;
     DltWarm w;
     DltStatus status = dlt_warm_begin(&w, t->spec, t->o) ? read_data(t, err) : DLT_OK;
     dlt_warm_end(&w);
     DLT_TRY(status);
-    return dlt_session_open(t->arena, t->spec, t->o, cache, &t->s, err);
+    return dlt_session_open(t->arena, t->spec, t->o, c != NULL ? c->meta.choices : NULL, &t->s,
+                            err);
 }
 
 static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
@@ -275,7 +277,7 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
     dlt_capsule_step(c != NULL ? c->meta.step : 0);
     if (t->folder != NULL)
         dlt_capsule_arm(dlt_run_folder_path(t->folder), "the device was being opened\n");
-    DLT_TRY(open_session(t, err));
+    DLT_TRY(open_session(t, c, err));
     DLT_TRY(plan_all(t, err));
     DLT_TRY(interrupted());
     first_state(t, c);
@@ -375,7 +377,7 @@ DltStatus dlt_evaluate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
     DltEvaluator *e = NULL;
     bool interrupted = false;
     *result = (DltRunResult){.step = ckpt->meta.step, .checkpoint = ckpt->path};
-    DLT_TRY(dlt_session_open(arena, spec, o, NULL, &s, err));
+    DLT_TRY(dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err));
     DLT_TRY(dlt_evaluator_plan(s, split, &e, err));
     DLT_TRY(dlt_programs_fit(&e->p, 1, err));
     DLT_TRY(dlt_spec_load_data(spec, 1u << split, err));

@@ -31,9 +31,10 @@ typedef struct DltProgram {
  * the arena's end. The CPU's calls are our own code and stay as they are. */
 DltStatus dlt_watched_backend(DltArena *arena, double seconds, const DltBackend **backend,
                               DltErr *err) DLT_CHECKED;
-/* Finds and opens the device of --device or the config. cache_folder may be NULL. */
+/* Finds and opens the device of --device or the config. choices: of the checkpoint (DltBackend.choices),
+ * or NULL. */
 DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
-                           const char *cache_folder, DltSession **s, DltErr *err) DLT_CHECKED;
+                           const char *choices, DltSession **s, DltErr *err) DLT_CHECKED;
 /* Settles `micro: auto` and `recompute: auto` by planning the training step: the largest micro batch
  * that divides the batch, then the least recomputation, that fit three quarters of the device's
  * memory. The spec gets the choice; where nothing fits, what needs least. Called by

@@ -27,7 +27,7 @@ static int device_index(const char *name)
 }
 
 DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
-                           const char *cache_folder, DltSession **session, DltErr *err)
+                           const char *choices, DltSession **session, DltErr *err)
 {
     DltSession *s = DLT_NEW(arena, DltSession);
     *s = (DltSession){.arena = arena, .spec = spec, .o = o};
@@ -42,7 +42,8 @@ DltStatus dlt_session_open(DltArena *arena, DltSpec *spec, const DltRunOptions *
                                 .deterministic = spec->train.deterministic,
                                 .eager = o->eager,
                                 .tf32 = spec->train.precision != DLT_PRECISION_F32,
-                                .cache_folder = cache_folder,
+                                .cache_folder = dlt_path_cache(arena),
+                                .choices = choices,
                                 .plugin_folder = o->plugin_folder};
     if (options.index < 0)
         return dlt_err_at(err, DLT_E_CONFIG, at, "device '%s': no number behind the colon", name);

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Twenty updates in one go and ten, then ten more from the checkpoint, end with the same bytes of every
 # tensor and the same rows of metrics: every optimizer, with dropout, augmentation, running averages, a
-# schedule, clipping and batch norm; with any number of loader threads.
+# schedule, clipping and batch norm; with any number of loader threads. DEVICE=cuda: on the GPU, where
+# updates run as series, as one recorded program each, or node by node.
 . "$(dirname "$0")/common.inc"
 
 cat >"$work/net.yaml" <<END
@@ -55,12 +56,12 @@ halves() { # NAME OVERRIDE...
     name=$1
     shift
     rm -rf "$work/whole" "$work/cut"
-    "$dltrain" train "$work/net.yaml" "$@" --device cpu --out "$work/whole" >"$work/log" 2>&1
+    "$dltrain" train "$work/net.yaml" "$@" --device "$device" --out "$work/whole" >"$work/log" 2>&1
     verdict "$name: twenty" $? "$work/log"
-    "$dltrain" train "$work/net.yaml" "$@" --device cpu --out "$work/cut" --stop-at 10 >"$work/log" 2>&1
+    "$dltrain" train "$work/net.yaml" "$@" --device "$device" --out "$work/cut" --stop-at 10 >"$work/log" 2>&1
     [ $? -eq 75 ]
     verdict "$name: stops at ten with 75" $? "$work/log"
-    "$dltrain" resume "$work/cut/last.bin" >"$work/log" 2>&1
+    "$dltrain" resume "$work/cut/last.bin" --device "$device" >"$work/log" 2>&1
     verdict "$name: ten more" $? "$work/log"
     same_run "$name" "$work/whole" "$work/cut"
 }
@@ -77,7 +78,15 @@ done
 
 halves "data from the host, read by threads" data.cache=host data.threads=3
 mv "$work/whole" "$work/three"
-"$dltrain" train "$work/net.yaml" data.cache=host data.threads=1 --device cpu --out "$work/one_thread" >"$work/log" 2>&1
+"$dltrain" train "$work/net.yaml" data.cache=host data.threads=1 --device "$device" --out "$work/one_thread" >"$work/log" 2>&1
 same_run "one loader thread as three" "$work/three" "$work/one_thread"
-"$dltrain" train "$work/net.yaml" --device cpu --out "$work/resident" >"$work/log" 2>&1
+"$dltrain" train "$work/net.yaml" --device "$device" --out "$work/resident" >"$work/log" 2>&1
 same_run "data on the device as on the host" "$work/three" "$work/resident"
+
+halves "one micro batch" train.batch=48
+mv "$work/whole" "$work/series"
+"$dltrain" train "$work/net.yaml" train.batch=48 --eager --device "$device" --out "$work/eager" >"$work/log" 2>&1
+same_run "as recorded, so node by node" "$work/series" "$work/eager"
+for precision in f32 bf16; do
+    halves "$precision" train.precision=$precision train.batch=48
+done

@@ -3,8 +3,8 @@
  * the node may be given, and each kernel of the list that accepts it. Both sides get equal inputs
  * (rounded to the narrow type first). Also checked: operands that no one may write, the memory
  * around outputs, and the in-place forms that the op allows.
- * usage: test_parity [--backend cpu|cuda] [--only TEXT]
- * Without --backend: both. --only: tests whose name contains TEXT. */
+ * usage: test_parity [--backend cpu|cuda] [--only TEXT] [--shard I/N]
+ * Without --backend: both. --only: tests whose name contains TEXT. --shard: every N-th, from I on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -338,7 +338,8 @@ typedef struct Tests {
     struct CMUnitTest *row;
     size_t n, cap;
     const char *only;
-    bool seen[DLT_N_OP]; /* some kernel of the op is tested */
+    int64_t n_row, shard, n_shard; /* rows shard, shard + n_shard, ...; n_shard 0: all */
+    bool seen[DLT_N_OP];           /* some kernel of the op is tested */
 } Tests;
 
 static void add_test(Tests *tests, const Variant *v, const DltNode *n, const char *kernel)
@@ -351,6 +352,7 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
         layout_names[v->layout]);
     tests->seen[n->kind] = true;
     if (tests->only != NULL && strstr(name, tests->only) == NULL) return;
+    if (tests->n_shard > 0 && tests->n_row++ % tests->n_shard != tests->shard) return;
     if (tests->n == tests->cap) {
         size_t cap = tests->cap * 2 + 256;
         tests->row =
@@ -452,9 +454,8 @@ static int skip_because(const char *name)
 }
 
 /* All tests of one backend; a device that is not there is skipped, and said so. */
-static int test_backend(const char *name, const char *only)
+static int test_backend(const char *name, Tests tests)
 {
-    Tests tests = {.only = only};
     DltDeviceInfo info;
     int failed;
     if (!open_devices(name)) {
@@ -480,11 +481,16 @@ static int test_backend(const char *name, const char *only)
 
 int main(int argc, char **argv)
 {
-    const char *backend = NULL, *only = NULL;
+    const char *backend = NULL;
+    Tests tests = {.row = NULL};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--backend") == 0) backend = argv[i + 1];
-        if (strcmp(argv[i], "--only") == 0) only = argv[i + 1];
+        if (strcmp(argv[i], "--only") == 0) tests.only = argv[i + 1];
+        if (strcmp(argv[i], "--shard") == 0) {
+            tests.shard = strtoll(argv[i + 1], NULL, 10);
+            tests.n_shard = strtoll(argv[i + 1] + strcspn(argv[i + 1], "/") + 1, NULL, 10);
+        }
     }
-    if (backend != NULL) return test_backend(backend, only) > 0;
-    return test_backend("cpu", only) + test_backend("cuda", only) > 0;
+    if (backend != NULL) return test_backend(backend, tests) > 0;
+    return test_backend("cpu", tests) + test_backend("cuda", tests) > 0;
 }

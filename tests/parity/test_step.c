@@ -350,6 +350,8 @@ static int remove_choices(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/cuda-choices.txt", choices);
     (void)unlink(path); /* only a backend that measures leaves one */
+    snprintf(path, sizeof path, "%s/cuda-choices.txt.lock", choices);
+    (void)unlink(path);
     (void)rmdir(choices);
     return 0;
 }

@@ -1,0 +1,244 @@
+/* The store of measured choices. What a checkpoint brings comes first, then the user's cache file: one
+ * "key<TAB>value<TAB>checksum" a line under a first line that names the format. Lines that are damaged
+ * are left out, said so once, and measured anew. The file is read again, completed and replaced whole
+ * under a lock, so that programs which run at the same time keep each other's lines. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "base/sys.h"
+#include "cuda/tune.h"
+#include <fcntl.h>
+#include <pthread.h>
+
+static const char first_line[] = "dltrain cuda choices 2";
+static const char file_name[] = "cuda-choices.txt";
+enum { MAX_FILE_BYTES = 16 << 20, LINE = DLT_TUNE_KEY + DLT_TUNE_VALUE + 24 };
+
+typedef struct Entry {
+    uint64_t hash;
+    const char *key, *value;
+    bool used; /* by this process: part of what it computes */
+    struct Entry *next;
+} Entry;
+
+enum { BUCKETS = 256 };
+struct DltTune {
+    pthread_mutex_t mutex; /* plans are made by several threads */
+    DltArena *arena;       /* of the entries, under the mutex */
+    Entry *bucket[BUCKETS];
+    const char *path; /* NULL: not kept on disk */
+    bool changed;
+};
+
+static uint64_t hash_of(const char *text)
+{
+    return dlt_hash(text, strlen(text), 0);
+}
+
+/* With the mutex held. */
+static Entry *find(const DltTune *t, const char *key)
+{
+    uint64_t hash = hash_of(key);
+    for (Entry *e = t->bucket[hash % BUCKETS]; e; e = e->next)
+        if (e->hash == hash && strcmp(e->key, key) == 0) return e;
+    return NULL;
+}
+
+static Entry *insert(DltTune *t, const char *key, const char *value)
+{
+    Entry *e = DLT_NEW(t->arena, Entry);
+    e->hash = hash_of(key);
+    e->key = dlt_arena_str(t->arena, key);
+    e->value = dlt_arena_str(t->arena, value);
+    e->next = t->bucket[e->hash % BUCKETS];
+    return t->bucket[e->hash % BUCKETS] = e;
+}
+
+const char *dlt_tune_find(const DltDevice *dev, const char *key)
+{
+    DltTune *t = dev->tune;
+    pthread_mutex_lock(&t->mutex);
+    Entry *e = find(t, key);
+    if (e) e->used = true;
+    pthread_mutex_unlock(&t->mutex);
+    return e ? e->value : NULL;
+}
+
+void dlt_tune_put(DltDevice *dev, const char *key, const char *value)
+{
+    DltTune *t = dev->tune;
+    pthread_mutex_lock(&t->mutex);
+    Entry *e = find(t, key);
+    if (e)
+        e->value = dlt_arena_str(t->arena, value);
+    else
+        e = insert(t, key, value);
+    e->used = t->changed = true;
+    pthread_mutex_unlock(&t->mutex);
+}
+
+/* ---- text ---- */
+
+/* Splits "key<TAB>value<TAB>checksum"; false when it is none, or not what was written. */
+static bool split(char *line, char **value)
+{
+    char *tab = strchr(line, '\t'), *last = strrchr(line, '\t'), *end = NULL;
+    if (!tab || last == tab || tab - line >= DLT_TUNE_KEY || last - tab > DLT_TUNE_VALUE)
+        return false;
+    uint64_t sum = strtoull(last + 1, &end, 16);
+    *last = '\0';
+    if (end == last + 1 || *end != '\0' || sum != hash_of(line)) return false;
+    *tab = '\0';
+    *value = tab + 1;
+    return true;
+}
+
+/* What is there already stays. Returns how many lines were damaged. */
+static int parse(DltTune *t, char *text)
+{
+    int bad = 0;
+    char *line = text;
+    for (int i = 0; line && *line; i++) {
+        char *end = strchr(line, '\n'), *value = NULL;
+        if (end) *end = '\0';
+        if (i == 0 && strcmp(line, first_line) != 0) return 1;
+        if (i > 0 && !split(line, &value))
+            bad++;
+        else if (i > 0 && !find(t, line))
+            (void)insert(t, line, value);
+        line = end ? end + 1 : NULL;
+    }
+    return bad;
+}
+
+static int line_of(const Entry *e, char line[LINE])
+{
+    int n = snprintf(line, LINE, "%s\t%s", e->key, e->value);
+    return n +
+           snprintf(line + n, (size_t)(LINE - n), "\t%llx\n", (unsigned long long)hash_of(line));
+}
+
+const char *dlt_tune_text(DltDevice *dev, DltArena *arena)
+{
+    DltTune *t = dev->tune;
+    size_t size = sizeof first_line + 1, at = 0;
+    char line[LINE];
+    pthread_mutex_lock(&t->mutex);
+    for (int i = 0; i < BUCKETS; i++)
+        for (const Entry *e = t->bucket[i]; e; e = e->next)
+            if (e->used) size += (size_t)line_of(e, line);
+    char *text = dlt_arena_new_bytes(arena, size, 1);
+    at = (size_t)snprintf(text, size, "%s\n", first_line);
+    for (int i = 0; i < BUCKETS; i++)
+        for (const Entry *e = t->bucket[i]; e; e = e->next) {
+            if (!e->used) continue;
+            size_t n = (size_t)line_of(e, line);
+            memcpy(text + at, line, n + 1);
+            at += n;
+        }
+    pthread_mutex_unlock(&t->mutex);
+    return text;
+}
+
+/* ---- file ---- */
+
+/* With the mutex held. */
+static void read_file(DltTune *t, bool warn)
+{
+    int fd = dlt_sys_open(t->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
+    if (fd < 0) return; /* none yet */
+    dlt_sys_close(fd);
+    DltErr quiet;
+    char *text = NULL;
+    int64_t n = 0;
+    dlt_err_init(&quiet);
+    if (dlt_file_read(t->arena, t->path, MAX_FILE_BYTES, DLT_E_DATA, DLT_NO_MARK, &text, &n,
+                      &quiet) != DLT_OK) {
+        if (warn) dlt_log("%s; algorithms are measured anew", quiet.report[0].text);
+        return;
+    }
+    int bad = parse(t, text);
+    if (bad > 0 && warn)
+        dlt_log(
+            "%s: damaged or of another version (%d %s left out); what it lacks is measured anew",
+            t->path, bad, bad == 1 ? "line" : "lines");
+}
+
+static void drop(void *ctx)
+{
+    DltTune *t = ctx;
+    pthread_mutex_destroy(&t->mutex);
+    dlt_arena_free(t->arena);
+}
+
+DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
+{
+    DltTune *t = DLT_NEW(dev->arena, DltTune);
+    t->arena = dlt_arena_new();
+    if (!t->arena) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+    (void)pthread_mutex_init(&t->mutex, NULL);
+    dlt_arena_on_free(dev->arena, drop, t);
+    if (dev->option.choices) (void)parse(t, dlt_arena_str(t->arena, dev->option.choices));
+    if (dev->option.cache_folder) {
+        t->path = dlt_path_join(t->arena, dev->option.cache_folder, file_name);
+        read_file(t, true);
+    }
+    dev->tune = t;
+    return DLT_OK;
+}
+
+static DltStatus write_all(DltAtomic *file, const DltTune *t, DltErr *err)
+{
+    DLT_TRY(dlt_atomic_write(file, first_line, strlen(first_line), err));
+    DLT_TRY(dlt_atomic_write(file, "\n", 1, err));
+    for (int i = 0; i < BUCKETS; i++)
+        for (const Entry *e = t->bucket[i]; e; e = e->next) {
+            char line[LINE];
+            int n = line_of(e, line);
+            DLT_TRY(dlt_atomic_write(file, line, (size_t)n, err));
+        }
+    return DLT_OK;
+}
+
+/* A cache may lie in ~/.cache of an account that has none yet. */
+static void make_folder(DltDevice *dev)
+{
+    const char *folder = dev->option.cache_folder;
+    (void)dlt_sys_mkdir(dlt_path_folder(dev->tune->arena, folder), 0700);
+    (void)dlt_sys_mkdir(folder, 0777); /* there already, as a rule */
+}
+
+/* The lock's file descriptor; -1 when another program is writing: what is new here is then written
+ * at the next occasion, or measured again some day. */
+static int take_lock(DltTune *t)
+{
+    const char *path = dlt_arena_printf(t->arena, "%s.lock", t->path);
+    int fd = dlt_sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || dlt_sys_lock(fd) == 0) return fd;
+    dlt_sys_close(fd);
+    return -1;
+}
+
+void dlt_tune_save(DltDevice *dev)
+{
+    DltTune *t = dev->tune;
+    DltErr quiet;
+    DltAtomic *file = NULL;
+    if (!t || !t->path || !t->changed) return;
+    make_folder(dev);
+    int lock = take_lock(t);
+    if (lock < 0) return;
+    dlt_err_init(&quiet);
+    pthread_mutex_lock(&t->mutex);
+    read_file(t, false); /* others may have written since */
+    DltStatus s = dlt_atomic_open(t->arena, t->path, &file, &quiet);
+    if (s == DLT_OK) s = write_all(file, t, &quiet);
+    if (s == DLT_OK)
+        s = dlt_atomic_commit(file, &quiet);
+    else
+        dlt_atomic_abandon(file);
+    t->changed = false; /* a full disk stays full: it is not tried at every recording */
+    pthread_mutex_unlock(&t->mutex);
+    dlt_sys_close(lock);
+    if (s != DLT_OK) dlt_log_debug("%s: choices not kept: %s", t->path, quiet.report[0].text);
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The parity suite (small shapes, every kernel forced) and whole steps under compute-sanitizer: memcheck,
+# racecheck, initcheck, synccheck. Each tool gets its time on all processors; what it has not reached by
+# then is skipped, and said so. The rows a shard runs are spread evenly over the suite.
+# usage: sanitize.sh BUILD [TOOL...]   SECONDS_EACH: time of a tool (60); SHARDS: processes (16)
+build=${1:?usage: sanitize.sh BUILD [TOOL...]}
+shift
+tools=${*:-memcheck racecheck initcheck synccheck}
+seconds=${SECONDS_EACH:-60} shards=${SHARDS:-16}
+sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+[ -x "$sanitizer" ] || { echo "skip sanitizer: compute-sanitizer is not installed"; exit 0; }
+[ -e /dev/nvidiactl ] || { echo "skip sanitizer: no GPU here"; exit 0; }
+log=$build/sanitize
+rm -rf "$log"
+mkdir -p "$log"
+failed=0
+
+# Libraries' kernels are theirs: cuBLASLt and cuDNN leave memory that they do not use unwritten.
+words() { # TOOL
+    case $1 in
+    initcheck) echo "--kernel-regex-exclude kns=cutlass --kernel-regex-exclude kns=cudnn" ;;
+    esac
+}
+one() { # TOOL NAME PROGRAM...
+    one_tool=$1 one_name=$2
+    shift 2
+    timeout "$seconds" "$sanitizer" --tool "$one_tool" $(words "$one_tool") --error-exitcode 9 --print-limit 20 \
+        "$@" >"$log/$one_tool.$one_name" 2>&1
+    echo "exit $?" >>"$log/$one_tool.$one_name"
+}
+for tool in $tools; do
+    i=0
+    while [ $i -lt "$shards" ]; do
+        one "$tool" "$i" "$build/tests/parity/test_parity" --backend cuda --shard $i/"$shards" &
+        i=$((i + 1))
+    done
+    one "$tool" step "$build/tests/parity/test_step" --backend cuda &
+    wait
+    rows=$(cat "$log/$tool".* | grep -c '^\[       OK \]')
+    wrong=$(cat "$log/$tool".* | grep -c '^\[  FAILED  \] .*[^)]$')
+    errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: [0-9]* hazard[s]* displayed (\([0-9]*\) error.*/\1/p' "$log/$tool".* | awk '{ n += $1 } END { print n + 0 }')
+    reports=$(cat "$log/$tool".* | grep -c '^========= \(Invalid\|Uninitialized\|Error: Race\|Barrier error\|Program hit\)')
+    late=$(cat "$log/$tool".* | grep -c '^exit 124')
+    if [ "$errors" -eq 0 ] && [ "$reports" -eq 0 ] && [ "$wrong" -eq 0 ] && [ "$rows" -gt 0 ]; then
+        echo "ok $tool: $rows rows clean"
+    else
+        echo "not ok $tool: $rows rows, $wrong wrong values, $errors errors, $reports reports; see $log/$tool.*"
+        grep -h '^========= \(Invalid\|Uninitialized\|Error: Race\|Barrier error\|Program hit\|    at \)' "$log/$tool".* |
+            sort | uniq -c | sort -rn | head -20
+        failed=1
+    fi
+    [ "$late" -eq 0 ] || echo "skip $tool: $late of $((shards + 1)) processes ran out of their $seconds s"
+done
+exit $failed
