@@ -61,7 +61,8 @@ halves() { # NAME OVERRIDE...
     "$dltrain" train "$work/net.yaml" "$@" --device "$device" --out "$work/cut" --stop-at 10 >"$work/log" 2>&1
     [ $? -eq 75 ]
     verdict "$name: stops at ten with 75" $? "$work/log"
-    "$dltrain" resume "$work/cut/last.bin" --device "$device" >"$work/log" 2>&1
+    # the algorithms are the checkpoint's, not the cache's or what would be measured now
+    DLTRAIN_CACHE=none "$dltrain" resume "$work/cut/last.bin" --device "$device" >"$work/log" 2>&1
     verdict "$name: ten more" $? "$work/log"
     same_run "$name" "$work/whole" "$work/cut"
 }
@@ -88,5 +89,6 @@ mv "$work/whole" "$work/series"
 "$dltrain" train "$work/net.yaml" train.batch=48 --eager --device "$device" --out "$work/eager" >"$work/log" 2>&1
 same_run "as recorded, so node by node" "$work/series" "$work/eager"
 for precision in f32 bf16; do
+    [ "$device" = cpu ] && [ $precision = bf16 ] && continue # not on every CPU
     halves "$precision" train.precision=$precision train.batch=48
 done
