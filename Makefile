@@ -84,10 +84,11 @@ $B/dltrain-cuda.so: $(CUDA_C:%.c=$B/%.o) $(CUDA_CU:%.cu=$B/%.o)
 	$(NVCC) -shared $(GENCODE) -o $@ $^ -cudart static -ldl -lpthread -lrt
 
 # the CUDA backend on a machine without a GPU: kernels as host C++ over an emulated runtime
+# (whose threads are contexts of their own: checked longjmp would refuse to go between their stacks)
 EMU_C := $(filter-out cuda/lt.c cuda/dnn%.c cuda/sdpa%.c cuda/lib.c,$(CUDA_C))
 EMU_O := $(EMU_C:%.c=$B/emulate/%.o) $(CUDA_CU:%.cu=$B/emulate/%.o) \
  $(patsubst tests/%,$B/%.o,$(basename $(wildcard tests/emulate/*.c*)))
-EMU_FLAGS = $(OPT) $(SAN) -fno-strict-aliasing -fPIC -pthread -Itests/emulate -Icore -I. -MMD -MP -c -o $@ $<
+EMU_FLAGS = $(OPT) $(SAN) -U_FORTIFY_SOURCE -fno-strict-aliasing -fPIC -pthread -Itests/emulate -Icore -I. -MMD -MP -c -o $@ $<
 EMU_CXX = $(CXX) -x c++ -std=c++17 -Wall -Wextra -Wno-unknown-pragmas -Wno-unused -Wno-maybe-uninitialized $(EMU_FLAGS)
 $B/emulate/cuda/%.o: cuda/%.c
 	@mkdir -p $(@D)
