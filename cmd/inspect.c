@@ -4,6 +4,14 @@
 
 #include <math.h>
 
+static void print_lines(const char *name, const char *text)
+{
+    if (!text) return;
+    printf("%-12s ", name);
+    for (const char *p = text; *p; p++)
+        printf("%c%s", *p, *p == '\n' && p[1] ? "             " : "");
+}
+
 static void print_meta(const DltCheckpoint *c)
 {
     const DltCheckpointMeta *m = &c->meta;
@@ -18,11 +26,8 @@ static void print_meta(const DltCheckpoint *c)
     if (m->best_metric && isfinite(m->best_value))
         printf("best         %s %.6g at step %lld\n", m->best_metric, m->best_value,
                (long long)m->best_step);
-    if (m->lineage) {
-        printf("lineage      ");
-        for (const char *p = m->lineage; *p; p++)
-            printf("%c%s", *p, *p == '\n' && p[1] ? "             " : "");
-    }
+    print_lines("lineage", m->lineage);
+    print_lines("left out", m->skipped);
     if (m->metrics) printf("metrics      %s\n", m->metrics);
     if (m->n_class > 0) {
         printf("classes      %lld", (long long)m->n_class);

@@ -133,6 +133,7 @@ static DltStatus describe(CifarState *s, const DltDataset *like, DltDataset *ds,
     *ds = (DltDataset){.def = v->def,
                        .state = s,
                        .path = s->file[0].b->path,
+                       .bad = ds->bad,
                        .x_shape = dlt_shape(3, (int64_t)3, (int64_t)32, (int64_t)32),
                        .x_dtype = DLT_U8,
                        .x_scale = 1.0f / 255.0f,
@@ -230,6 +231,7 @@ const DltDatasetDef dlt_dataset_cifar10 = {
     .help = "CIFAR-10 binary files: 32x32 RGB images of 10 classes",
     .fields = fields10,
     .opt_size = sizeof(CifarOpts),
+    .skips = true,
     .open = open_cifar10,
     .load = load_cifar,
     .read = read_cifar,
@@ -240,6 +242,7 @@ const DltDatasetDef dlt_dataset_cifar100 = {
     .help = "CIFAR-100 binary files: 32x32 RGB images of 100 classes (or 20 coarse ones)",
     .fields = fields100,
     .opt_size = sizeof(CifarOpts),
+    .skips = true,
     .open = open_cifar100,
     .load = load_cifar,
     .read = read_cifar,
@@ -247,7 +250,7 @@ const DltDatasetDef dlt_dataset_cifar100 = {
 
 DltStatus dlt_cifar10_check(DltArena *arena, const void *bytes, int64_t n, DltErr *err)
 {
-    DltDataset ds;
+    DltDataset ds = {.n = 0};
     CifarFile file = {.b = dlt_blob_memory(arena, "records", bytes, n)};
     CifarState s = {.v = &cifar10, .n_file = 1, .file = &file};
     if (n == 0) return dlt_blob_err(file.b, err, "the file is empty");

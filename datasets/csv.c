@@ -270,8 +270,9 @@ static DltStatus take_classes(const Csv *c, DltErr *err)
     }
     t->class_name = names->n > 0 ? names->v : NULL;
     t->n_class_name = names->n;
+    t->values = t->opts->target_type == DLT_TARGET_VALUES || t->n_target > 1;
     if (c->like == NULL) return DLT_OK;
-    t->values = c->like->y_dtype == DLT_F32;
+    if (!t->values) t->values = c->like->y_dtype == DLT_F32;
     if (names->n > 0 && names->n != c->like->classes)
         return dlt_err_at(err, DLT_E_CONFIG, at,
                           "class_names: %d names here, but the training set "
@@ -317,6 +318,7 @@ static void describe(DltArena *arena, DltCsvTable *t, DltDataset *ds)
                        .y_shape = {.rank = several, .dim = {several ? t->n_target : 0}},
                        .y_dtype = t->values ? DLT_F32 : DLT_I32,
                        .feature_name = feature_names(arena, t),
+                       .bad = t->bad,
                        .path = t->b->path};
     if (t->values || t->n_target == 0) return;
     ds->classes = dlt_dict_count(t->target[0].dict);
@@ -344,6 +346,8 @@ static DltStatus read_table(DltArena *arena, const DltOpts *o, DltBlob *b, const
     c.t = DLT_NEW(arena, DltCsvTable);
     c.t->b = b;
     c.t->opts = o->v;
+    c.t->bad = ds->bad;
+    if (ds->bad != NULL) ds->bad->rows = true;
     c.x_only = dlt_like_x_only(like);
     DLT_TRY(read_text(&c, b, err));
     DLT_TRY(read_header(&c, err));
@@ -425,6 +429,7 @@ const DltDatasetDef dlt_dataset_csv = {
     .help = "a table with numeric or one-hot features and a class or number to predict",
     .fields = fields,
     .opt_size = sizeof(DltCsvOpts),
+    .skips = true,
     .check = check_csv,
     .open = open_csv,
     .load = load_csv,

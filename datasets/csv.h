@@ -85,6 +85,7 @@ typedef struct DltCsvColumn {
 typedef struct DltCsvTable {
     const DltBlob *b;
     const DltCsvOpts *opts;
+    DltBad *bad;    /* rows that are left out, NULL: they are errors */
     int64_t n_name; /* columns of the file */
     const char **name;
     int64_t n_feature, n_target, width;

@@ -51,10 +51,15 @@ static bool is_dropped(const Walk *w)
     return any;
 }
 
+/* A row by itself; nothing of it is kept. */
+static DltStatus check_row(const Walk *w, int64_t n, DltErr *err);
+
+/* The first walk finds out which rows are bad; they are left out of this one and of all others. */
 static DltStatus each_row(Walk *w, const DltCsvScan *rows, DltStatus (*visit)(Walk *, DltErr *),
                           DltErr *err)
 {
     const DltCsvTable *t = w->t;
+    bool first = w->row == 0;
     w->scan = *rows;
     w->row = 0;
     w->kept = 0;
@@ -63,11 +68,8 @@ static DltStatus each_row(Walk *w, const DltCsvScan *rows, DltStatus (*visit)(Wa
         DLT_TRY(dlt_csv_row(&w->scan, w->cell, t->n_name, &n, err));
         if (n == 0) return DLT_OK;
         w->row++;
-        if (n != t->n_name)
-            return dlt_blob_err(
-                t->b, err, "line %lld, row %lld: %lld cells where there are %lld columns",
-                (long long)w->scan.row_line, (long long)w->row, (long long)n, (long long)t->n_name);
-        if (is_dropped(w)) continue;
+        if (first && check_row(w, n, err) != DLT_OK) DLT_TRY(dlt_bad_take(t->bad, w->row, err));
+        if (dlt_bad_has(t->bad, w->row) || is_dropped(w)) continue;
         DLT_TRY(visit(w, err));
         w->kept++;
     }
@@ -96,14 +98,12 @@ static DltStatus word_in_numbers(const Walk *w, const DltCsvColumn *c, DltCell c
                       shown);
 }
 
-static DltStatus survey_number(const Walk *w, DltCsvColumn *c, DltCell cell, DltErr *err)
+static DltStatus check_number(const Walk *w, const DltCsvColumn *c, DltCell cell, DltErr *err)
 {
     double v;
     char shown[DLT_CELL_SHOWN];
     switch (dlt_cell_number(cell, &v)) {
     case DLT_CELL_NUMBER:
-        c->sum += v;
-        c->n_number++;
         return DLT_OK;
     case DLT_CELL_MISSING:
         return w->t->opts->missing == DLT_MISSING_ERROR ? missing_cell(w, c, cell, err) : DLT_OK;
@@ -116,42 +116,85 @@ static DltStatus survey_number(const Walk *w, DltCsvColumn *c, DltCell cell, Dlt
     }
 }
 
-static DltStatus survey_category(const Walk *w, DltCsvColumn *c, DltCell cell, DltErr *err)
+static DltStatus check_category(const Walk *w, const DltCsvColumn *c, DltCell cell, DltErr *err)
 {
     char shown[DLT_CELL_SHOWN];
     if (cell.n == 0)
         return w->t->opts->missing == DLT_MISSING_ERROR ? missing_cell(w, c, cell, err) : DLT_OK;
-    if (!w->t->follows) {
-        if (dlt_dict_add(c->dict, cell) < DLT_MAX_CATEGORIES) return DLT_OK;
-        return cell_error(w, c, err, "more than %d categories; is it an identifier? then ignore it",
-                          DLT_MAX_CATEGORIES);
-    }
-    if (dlt_dict_find(c->dict, cell) >= 0) return DLT_OK;
+    if (!w->t->follows || dlt_dict_find(c->dict, cell) >= 0) return DLT_OK;
     return cell_error(w, c, err, "category '%s' does not occur in the training set",
                       dlt_cell_show(cell, shown));
 }
 
-static DltStatus survey_target(const Walk *w, DltCsvColumn *c, DltCell cell, DltErr *err)
+static DltStatus check_target(const Walk *w, const DltCsvColumn *c, DltCell cell, DltErr *err)
 {
     double v;
     char shown[DLT_CELL_SHOWN];
     DltCellKind kind = dlt_cell_number(cell, &v);
+    dlt_cell_show(cell, shown);
     if (kind == DLT_CELL_MISSING)
         return cell_error(w, c, err, "the target is missing; `missing: drop` drops such rows");
     if (kind == DLT_CELL_HUGE)
-        return cell_error(w, c, err, "'%s' does not fit a 32-bit float",
-                          dlt_cell_show(cell, shown));
-    if (kind == DLT_CELL_WORD) {
-        if (c->n_word++ > 0) return DLT_OK;
+        return cell_error(w, c, err, "'%s' does not fit a 32-bit float", shown);
+    if (w->t->values && kind == DLT_CELL_WORD)
+        return cell_error(w, c, err, "'%s' is no number, and the target is numbers to regress",
+                          shown);
+    if (c->dict == NULL || dlt_dict_find(c->dict, cell) >= 0) return DLT_OK;
+    return cell_error(w, c, err, "class '%s' is not among the %lld classes %s", shown,
+                      (long long)dlt_dict_count(c->dict),
+                      w->t->follows ? "of the training set" : "in `class_names:`");
+}
+
+static DltStatus check_row(const Walk *w, int64_t n, DltErr *err)
+{
+    const DltCsvTable *t = w->t;
+    if (n != t->n_name)
+        return dlt_blob_err(
+            t->b, err, "line %lld, row %lld: %lld cells where there are %lld columns",
+            (long long)w->scan.row_line, (long long)w->row, (long long)n, (long long)t->n_name);
+    if (is_dropped(w)) return DLT_OK;
+    for (int64_t i = 0; i < t->n_feature; i++) {
+        const DltCsvColumn *c = &t->feature[i];
+        DltCell cell = w->cell[c->source];
+        if (c->dict != NULL)
+            DLT_TRY(check_category(w, c, cell, err));
+        else
+            DLT_TRY(check_number(w, c, cell, err));
+    }
+    for (int64_t i = 0; i < t->n_target; i++)
+        DLT_TRY(check_target(w, &t->target[i], w->cell[t->target[i].source], err));
+    return DLT_OK;
+}
+
+static void survey_number(DltCsvColumn *c, DltCell cell)
+{
+    double v;
+    if (dlt_cell_number(cell, &v) != DLT_CELL_NUMBER) return;
+    c->sum += v;
+    c->n_number++;
+}
+
+static DltStatus survey_category(const Walk *w, DltCsvColumn *c, DltCell cell, DltErr *err)
+{
+    if (cell.n == 0 || w->t->follows || dlt_dict_add(c->dict, cell) < DLT_MAX_CATEGORIES)
+        return DLT_OK;
+    return cell_error(w, c, err, "more than %d categories; is it an identifier? then ignore it",
+                      DLT_MAX_CATEGORIES);
+}
+
+static void survey_target(const Walk *w, DltCsvColumn *c, DltCell cell)
+{
+    double v;
+    if (dlt_cell_number(cell, &v) == DLT_CELL_WORD) {
+        if (c->n_word++ > 0) return;
         dlt_cell_show(cell, c->word);
         c->word_row = w->row;
-        return DLT_OK;
+        return;
     }
     c->whole = (c->n_number == 0 || c->whole) && v == floor(v);
     if (c->n_number == 0 || v < c->lo) c->lo = v;
     if (c->n_number == 0 || v > c->hi) c->hi = v;
     c->n_number++;
-    return DLT_OK;
 }
 
 static DltStatus survey(Walk *w, DltErr *err)
@@ -163,10 +206,10 @@ static DltStatus survey(Walk *w, DltErr *err)
         if (c->dict != NULL)
             DLT_TRY(survey_category(w, c, cell, err));
         else
-            DLT_TRY(survey_number(w, c, cell, err));
+            survey_number(c, cell);
     }
     for (int64_t i = 0; i < t->n_target; i++)
-        DLT_TRY(survey_target(w, &t->target[i], w->cell[t->target[i].source], err));
+        survey_target(w, &t->target[i], w->cell[t->target[i].source]);
     return DLT_OK;
 }
 
@@ -213,19 +256,6 @@ static DltStatus collect_class(Walk *w, DltErr *err)
                       DLT_MAX_CLASS_NAMES);
 }
 
-static DltStatus all_numbers(const DltCsvTable *t, DltErr *err)
-{
-    for (int64_t i = 0; i < t->n_target; i++) {
-        const DltCsvColumn *c = &t->target[i];
-        if (c->n_word > 0)
-            return dlt_blob_err(t->b, err,
-                                "row %lld, column '%s': '%s' is no number, and the "
-                                "target is numbers to regress",
-                                (long long)c->word_row, c->name, c->word);
-    }
-    return DLT_OK;
-}
-
 static DltStatus ambiguous(const DltCsvTable *t, const DltCsvColumn *c, DltErr *err)
 {
     return dlt_blob_err(t->b, err,
@@ -241,8 +271,8 @@ static DltStatus guess_type(Walk *w, const DltCsvScan *rows, DltErr *err)
 {
     DltCsvTable *t = w->t;
     DltCsvColumn *c = &t->target[0];
-    t->values = t->n_target > 1 || (c->n_word == 0 && !c->whole);
-    if (t->values) return all_numbers(t, err);
+    t->values = c->n_word == 0 && !c->whole;
+    if (t->values) return DLT_OK;
     if (c->n_word > 0 && c->n_number > 0)
         return dlt_blob_err(t->b, err,
                             "target '%s' holds numbers and words ('%s' in row %lld): say "
@@ -260,13 +290,7 @@ static DltStatus settle_target(Walk *w, const DltCsvScan *rows, DltErr *err)
 {
     DltCsvTable *t = w->t;
     DltCsvColumn *c = &t->target[0];
-    if (t->n_target == 0) return DLT_OK;
-    if (t->class_name != NULL) {
-        given_classes(w->arena, t);
-        return DLT_OK;
-    }
-    if (t->opts->target_type == DLT_TARGET_VALUES) t->values = true;
-    if (t->values) return all_numbers(t, err);
+    if (t->n_target == 0 || t->class_name != NULL || t->values) return DLT_OK;
     if (t->opts->target_type == DLT_TARGET_CLASSES) {
         c->dict = dlt_dict_new(w->arena);
         DLT_TRY(each_row(w, rows, collect_class, err));
@@ -291,26 +315,18 @@ static float feature_value(const DltCsvTable *t, const DltCsvColumn *c, DltCell 
     return (float)v;
 }
 
-static DltStatus store_class(Walk *w, int32_t *y, DltErr *err)
-{
-    DltCsvColumn *c = &w->t->target[0];
-    char shown[DLT_CELL_SHOWN];
-    DltCell cell = w->cell[c->source];
-    *y = (int32_t)dlt_dict_find(c->dict, cell);
-    if (*y >= 0) return DLT_OK;
-    dlt_cell_show(cell, shown);
-    return cell_error(w, c, err, "class '%s' is not among the %lld classes %s", shown,
-                      (long long)dlt_dict_count(c->dict),
-                      w->t->follows ? "of the training set" : "in `class_names:`");
-}
-
 static DltStatus store(Walk *w, DltErr *err)
 {
+    (void)err;
     DltCsvTable *t = w->t;
     float *cell = t->cell + w->kept * t->n_feature;
     for (int64_t i = 0; i < t->n_feature; i++)
         cell[i] = feature_value(t, &t->feature[i], w->cell[t->feature[i].source]);
-    if (t->n_target > 0 && !t->values) return store_class(w, (int32_t *)t->y + w->kept, err);
+    if (t->n_target > 0 && !t->values) {
+        const DltCsvColumn *c = &t->target[0];
+        ((int32_t *)t->y)[w->kept] = (int32_t)dlt_dict_find(c->dict, w->cell[c->source]);
+        return DLT_OK;
+    }
     for (int64_t i = 0; i < t->n_target; i++) {
         double v = 0;
         dlt_cell_number(w->cell[t->target[i].source], &v);
@@ -341,11 +357,12 @@ static DltStatus check_words(const DltCsvTable *t, const DltDict *d, DltErr *err
 DltStatus dlt_csv_fill(DltArena *arena, DltCsvTable *t, const DltCsvScan *rows, DltErr *err)
 {
     Walk w = {.arena = arena, .t = t, .cell = DLT_NEW_ARRAY(arena, t->n_name, DltCell)};
+    if (t->n_target > 0 && t->class_name != NULL) given_classes(arena, t);
     DLT_TRY(each_row(&w, rows, survey, err));
     t->n = w.kept;
     if (t->n == 0)
         return dlt_blob_err(t->b, err,
-                            w.row > 0 ? "every row has a missing value and is dropped"
+                            w.row > 0 ? "every row has a missing value or is bad and is dropped"
                                       : "there are no rows");
     DLT_TRY(settle_features(t, err));
     DLT_TRY(settle_target(&w, rows, err));

@@ -32,7 +32,7 @@ typedef struct IdxFile {
 
 typedef struct IdxState {
     IdxFile x;
-    const void *y; /* [n] i32 or [n, count] f32 */
+    void *y; /* [n] i32 or [n, count] f32 */
 } IdxState;
 
 static uint32_t big32(const uint8_t *p)
@@ -129,7 +129,7 @@ static DltStatus describe(DltArena *arena, DltBlob *x, DltBlob *y, const DltLabe
     IdxState *s = DLT_NEW(arena, IdxState);
     IdxFile labels = {.b = y};
     s->x.b = x;
-    *ds = (DltDataset){.def = &dlt_dataset_idx, .state = s, .path = x->path};
+    *ds = (DltDataset){.def = &dlt_dataset_idx, .state = s, .path = x->path, .bad = ds->bad};
     DLT_TRY(read_header(&s->x, "an IDX file of samples", err));
     DltShape r = s->x.record;
     if (r.rank == 0)
@@ -155,6 +155,7 @@ static DltStatus describe(DltArena *arena, DltBlob *x, DltBlob *y, const DltLabe
         l.b = y;
         l.v = s->y;
         l.n = ds->n;
+        l.bad = ds->bad;
         DLT_TRY(dlt_labels_classes(arena, &l, like, &ds->classes, err));
     }
     return dlt_like_check(ds, like, err);
@@ -204,6 +205,7 @@ const DltDatasetDef dlt_dataset_idx = {
     .help = "IDX files of samples and labels (MNIST and relatives), plain or gzip",
     .fields = fields,
     .opt_size = sizeof(IdxOpts),
+    .skips = true,
     .open = open_idx,
     .load = load_idx,
     .read = read_idx,

@@ -46,7 +46,7 @@ static const DltField npz_fields[] = {
 typedef struct NpyState {
     DltNpy x;
     int64_t channels, plane; /* hwc: C and H*W of a sample; channels 0: in order already */
-    const void *y;           /* [n] i32 or [n, count] f32 */
+    void *y;                 /* [n] i32 or [n, count] f32 */
 } NpyState;
 
 /* The option set of a source, and where its keys stand. */
@@ -244,7 +244,12 @@ static DltStatus set_classes(DltArena *arena, const Source *src, const DltNpy *y
                              const DltDataset *like, DltDataset *ds, DltErr *err)
 {
     const NpyState *s = ds->state;
-    DltLabels l = {y->b, s->y, ds->n, src->opts->classes, mark_of(src, offsetof(NpyOpts, classes))};
+    DltLabels l = {.b = y->b,
+                   .v = s->y,
+                   .n = ds->n,
+                   .bad = ds->bad,
+                   .stated = src->opts->classes,
+                   .stated_at = mark_of(src, offsetof(NpyOpts, classes))};
     if (ds->y_dtype == DLT_I32) return dlt_labels_classes(arena, &l, like, &ds->classes, err);
     if (l.stated == 0) return DLT_OK;
     return dlt_err_at(err, DLT_E_CONFIG, l.stated_at,
@@ -264,7 +269,7 @@ static DltStatus describe(DltArena *arena, const Source *src, DltBlob *x, DltBlo
     if (y != NULL) DLT_TRY(dlt_npy_header(arena, &targets, err));
     const DltNpyType *type = s->x.type;
     bool u8 = strcmp(type->code, "u1") == 0;
-    *ds = (DltDataset){.def = src->def, .state = s, .path = x->path, .n = s->x.n};
+    *ds = (DltDataset){.def = src->def, .state = s, .path = x->path, .n = s->x.n, .bad = ds->bad};
     DLT_TRY(choose_layout(src, &s->x, &layout, err));
     set_axes(s, layout, ds);
     ds->vocab = src->opts->vocab;
@@ -333,6 +338,7 @@ const DltDatasetDef dlt_dataset_npy = {
     .help = "NumPy arrays: one file of samples, one of targets, plain or gzip",
     .fields = npy_fields,
     .opt_size = sizeof(NpyOpts),
+    .skips = true,
     .open = open_npy,
     .load = load_npy,
     .read = read_npy,
@@ -343,6 +349,7 @@ const DltDatasetDef dlt_dataset_npz = {
     .help = "NumPy arrays of samples and targets in one archive (np.savez, np.savez_compressed)",
     .fields = npz_fields,
     .opt_size = sizeof(NpyOpts),
+    .skips = true,
     .open = open_npz,
     .load = load_npy,
     .read = read_npy,

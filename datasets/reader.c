@@ -73,8 +73,7 @@ static DltStatus check_finite(const DltDataset *ds, const char *what, const floa
                               const DltSamples *c, int64_t width, DltErr *err)
 {
     for (int64_t i = 0; i < c->n * width; i++) {
-        if (!isfinite(v[i]))
-            return not_finite(ds, what, c->first + i / width, i % width, v[i], err);
+        if (!isfinite(v[i])) return not_finite(ds, what, c->id[i / width], i % width, v[i], err);
     }
     return DLT_OK;
 }
@@ -132,9 +131,25 @@ static DltStatus check_visit(const DltSamples *c, DltErr *err)
     return DLT_OK;
 }
 
+/* One by one, so that a bad one is told from its neighbours. */
+static DltStatus check_one_by_one(DltDataset *ds, DltErr *err)
+{
+    for (int64_t id = 0; id < ds->n; id++) {
+        DltSplit one = {ds, 1, &id};
+        if (dlt_bad_has(ds->bad, id)) continue;
+        if (dlt_samples_each(&one, check_visit, ds, err) != DLT_OK)
+            DLT_TRY(dlt_bad_take(ds->bad, id, err));
+    }
+    if (ds->bad->n < ds->n) return DLT_OK;
+    return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = ds->path},
+                      "every one of its %lld records is bad, the first: %s", (long long)ds->n,
+                      ds->bad->list[0].why);
+}
+
 DltStatus dlt_samples_check(DltDataset *ds, DltErr *err)
 {
     DltSplit all = {ds, ds->n, NULL};
+    if (ds->bad != NULL && !ds->bad->rows) return check_one_by_one(ds, err);
     return dlt_samples_each(&all, check_visit, ds, err);
 }
 
@@ -163,10 +178,13 @@ DltStatus dlt_fingerprint(DltDataset *ds, DltErr *err)
     int64_t n = ds->n < SAMPLES ? ds->n : SAMPLES;
     for (int64_t i = 0; i < n && status == DLT_OK; i++) {
         *id = n > 1 ? (int64_t)((double)(ds->n - 1) * (double)i / (double)(n - 1)) : 0;
+        *id = dlt_sound_sample(ds, *id);
         status = ds->def->read(ds, id, 1, to_x, to_y, err);
         if (status == DLT_OK) h = dlt_hash(to_y, (size_t)y, dlt_hash(to_x, (size_t)x, h));
     }
     dlt_sys_free(id);
+    for (int64_t i = 0; ds->bad != NULL && i < ds->bad->n; i++)
+        h = dlt_hash(&ds->bad->list[i].record, sizeof ds->bad->list[i].record, h);
     ds->fingerprint = h;
     return status;
 }

@@ -15,8 +15,9 @@ enum { DLT_EXACT_INT = 1 << 24 }; /* whole numbers up to here are exact in f32 *
 /* Labels of a set that must be 0..C-1. */
 typedef struct DltLabels {
     const DltBlob *b; /* for messages */
-    const int32_t *v;
+    int32_t *v;       /* those of bad records become 0 */
     int64_t n;
+    DltBad *bad;       /* NULL: bad labels are errors */
     int64_t stated;    /* classes, as the config states them; 0: not stated */
     DltMark stated_at; /* where */
 } DltLabels;

@@ -38,32 +38,33 @@ DltStatus dlt_split_fraction(DltArena *arena, const DltDataset *ds, double fract
                              DltSplit *train, DltSplit *held_out, DltErr *err)
 {
     DLT_BUG_ON(!(fraction > 0 && fraction < 1));
-    DltSplit all = {ds, ds->n, NULL};
+    DltSplit all = dlt_split_all(arena, ds);
     Held h = {.limit = (uint64_t)ldexp(fraction, 64),
               .x_bytes = dlt_dataset_x_bytes(ds),
               .y_bytes = dlt_dataset_y_bytes(ds),
-              .held = dlt_arena_try(arena, (size_t)ds->n, sizeof(bool))};
-    int64_t *id = dlt_arena_try(arena, (size_t)ds->n, sizeof *id);
+              .held = dlt_arena_try(arena, (size_t)all.n, sizeof(bool))};
+    int64_t *id = dlt_arena_try(arena, (size_t)all.n, sizeof *id);
     if (h.held == NULL || id == NULL)
         return dlt_err(err, DLT_E_RESOURCE, "out of memory for splitting %s", ds->path);
     if (ds->vocab > 0)
-        hold_tail(&h, ds->n, fraction);
+        hold_tail(&h, all.n, fraction);
     else
         DLT_TRY(dlt_samples_each(&all, mark_held, &h, err));
-    if (h.n == 0 || h.n == ds->n)
+    if (h.n == 0 || h.n == all.n)
         return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = ds->path},
                           "%g%% of %lld samples leaves %lld to train on and %lld to hold out; both "
                           "must have some",
-                          100 * fraction, (long long)ds->n, (long long)(ds->n - h.n),
+                          100 * fraction, (long long)all.n, (long long)(all.n - h.n),
                           (long long)h.n);
-    *train = (DltSplit){ds, ds->n - h.n, id};
+    *train = (DltSplit){ds, all.n - h.n, id};
     *held_out = (DltSplit){ds, h.n, id + train->n};
     int64_t n_train = 0, n_out = 0;
-    for (int64_t i = 0; i < ds->n; i++) {
+    for (int64_t i = 0; i < all.n; i++) {
+        int64_t sample = all.id != NULL ? all.id[i] : i;
         if (h.held[i])
-            id[train->n + n_out++] = i;
+            id[train->n + n_out++] = sample;
         else
-            id[n_train++] = i;
+            id[n_train++] = sample;
     }
     return DLT_OK;
 }

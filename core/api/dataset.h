@@ -13,6 +13,19 @@ enum { DLT_IGNORED = -1 };
 
 typedef struct DltDatasetDef DltDatasetDef;
 typedef struct DltSplit DltSplit;
+
+/* The ledger of records that are left out of a set because they are bad (data.on_bad: skip). */
+typedef struct DltBadRecord {
+    int64_t record; /* as `why` counts it */
+    const char *file, *why;
+} DltBadRecord;
+typedef struct DltBad {
+    DltArena *arena; /* lives as long as the set */
+    int64_t limit;   /* more of them are an error */
+    bool rows;       /* records are rows of a text and never became samples; else record = sample */
+    int64_t n, cap;
+    DltBadRecord *list; /* by record */
+} DltBad;
 typedef struct DltDataset {
     const DltDatasetDef *def;
     void *state;
@@ -39,12 +52,15 @@ typedef struct DltDataset {
     /* In open's `like`: no targets are wanted (prediction). Files of targets are not opened, a table
      * may lack its target columns, y reads as 0. */
     bool x_only;
+    /* Set by the caller of open where bad records may be left out; NULL: they are errors. */
+    DltBad *bad;
 } DltDataset;
 
 struct DltDatasetDef {
     const char *name, *help;
     const DltField *fields; /* row 0 is the main argument: the path */
     size_t opt_size;
+    bool skips; /* has records that can be left out: open and load heed ds->bad */
     DltStatus (*check)(const DltOpts *o, DltErr *err); /* cross-field rules only; may be NULL */
     /* Reads headers and what shapes, counts and classes need (labels, a table's text), within
      * milliseconds for binary formats. folder: the config file's. like: the training set when this
@@ -69,12 +85,22 @@ const DltDatasetDef *dlt_dataset_find(const char *name);
 int64_t dlt_dataset_x_bytes(const DltDataset *ds); /* of one sample */
 int64_t dlt_dataset_y_bytes(const DltDataset *ds);
 
+/* The last report of err is about one record. With a ledger that has room for it the report moves there
+ * and the result is OK; else the report stays and its status is the result. */
+DltStatus dlt_bad_take(DltBad *bad, int64_t record, DltErr *err) DLT_CHECKED;
+/* True when the record stands in the ledger (NULL: empty). */
+bool dlt_bad_has(const DltBad *bad, int64_t record);
+/* The sample itself, or one that can be read in the place of a bad one. Some sample must be sound. */
+int64_t dlt_sound_sample(const DltDataset *ds, int64_t id);
+
 /* A split: the samples of a data set that belong to it, in a fixed order. NULL ids: all of them. */
 struct DltSplit {
     const DltDataset *ds;
     int64_t n;
     const int64_t *id;
 };
+/* All samples that are sound. Call when the set is loaded. */
+DltSplit dlt_split_all(DltArena *arena, const DltDataset *ds);
 /* Mean number of bytes of the targets of a split of token data: reads all of it. CONFIG without a
  * tokenizer that knows the bytes of its ids. */
 DltStatus dlt_split_bytes(const DltSplit *s, double *bytes_per_token, DltErr *err) DLT_CHECKED;

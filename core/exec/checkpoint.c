@@ -64,6 +64,7 @@ static const MetaRow rows[] = {
     OPTIONAL(META_STR, choices),
     OPTIONAL(META_STR, tokenizer),
     OPTIONAL(META_STR, data),
+    OPTIONAL(META_STR, skipped),
 };
 enum { N_ROW = sizeof rows / sizeof rows[0] };
 static const char override_key[] = "dltrain.overrides", class_key[] = "dltrain.class_names";

@@ -45,6 +45,7 @@ typedef struct DltCheckpointMeta {
     const char *choices;   /* measured on it (DltBackend.choices); NULL: none */
     const char *tokenizer; /* JSON text (api/tokenizer.h); NULL: the data are no text */
     const char *data;      /* description of the training set (stored.c); NULL: an older version */
+    const char *skipped;   /* a line for each record that was left out; NULL: none */
 } DltCheckpointMeta;
 
 typedef struct DltCheckpointTensor {

@@ -15,7 +15,9 @@ static const struct {
     {"data", KEY_REFUSED, false},
     {"data.cache", KEY_FREE, false},
     {"data.threads", KEY_FREE, false},
-    {"data.train", KEY_RECORDED, false}, /* places may change: fingerprints tell the set */
+    {"data.max_bad", KEY_FREE, false},
+    {"data.on_bad", KEY_RECORDED, false}, /* the ledger is part of the fingerprint */
+    {"data.train", KEY_RECORDED, false},  /* places may change: fingerprints tell the set */
     {"data.val", KEY_RECORDED, false},
     {"data.test", KEY_RECORDED, false},
     {"data.val", KEY_REFUSED, true}, /* a share of train, or its absence, makes another train */

@@ -111,6 +111,7 @@ static void state_of_data(DltTrainer *t)
             has_split(t->spec, i) ? t->spec->data.source[i].ds.fingerprint : 0;
     t->at.n_class = train->classes;
     t->at.class_name = train->class_name;
+    t->at.skipped = dlt_skipped_text(t->arena, t->spec);
 }
 
 static double nominal_weight(const DltTrainer *t)
@@ -174,7 +175,7 @@ static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
     DLT_TRY(read_data(t, err));
     if (c != NULL) DLT_TRY(dlt_resume_check_data(t->spec, c, err));
     state_of_data(t);
-    return DLT_OK;
+    return t->folder != NULL ? dlt_run_folder_skipped(t->folder, t->spec, err) : DLT_OK;
 }
 
 static DltStatus load_weights(DltTrainer *t, const DltCheckpoint *c, DltErr *err)

@@ -67,6 +67,12 @@ char *dlt_stored_write(DltArena *arena, const DltDataset *ds);
 DltStatus dlt_stored_read(DltArena *arena, const DltCheckpoint *c, bool without_data,
                           DltStored **stored, DltErr *err) DLT_CHECKED;
 
+/* skipped.c. Writes skipped.jsonl: an object for each record that was left out of a data set (set, file,
+ * record, why). No file when there is none. */
+DltStatus dlt_run_folder_skipped(DltRunFolder *f, const DltSpec *spec, DltErr *err) DLT_CHECKED;
+/* The same for the checkpoint: a line each, of long lists the first ones; NULL: none was left out. */
+const char *dlt_skipped_text(DltArena *arena, const DltSpec *spec);
+
 typedef struct DltRunOptions {
     const char *out;    /* --out */
     const char *device; /* --device, overrides the config */

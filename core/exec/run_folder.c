@@ -17,8 +17,8 @@ enum { MAX_RUNS = 1000000, LOCK_TEXT = 512 };
 
 /* Files that belong to a run, besides step-N.bin. */
 static const char *const run_files[] = {
-    "config.yaml", "resolved.yaml", "metrics.jsonl", "metrics.csv", "last.bin",
-    "best.bin",    "log.txt",       "status.json",   "report.html", "crash.txt"};
+    "config.yaml", "resolved.yaml", "metrics.jsonl", "metrics.csv", "last.bin",     "best.bin",
+    "log.txt",     "status.json",   "report.html",   "crash.txt",   "skipped.jsonl"};
 enum { N_RUN_FILE = sizeof run_files / sizeof run_files[0] };
 
 DltStatus dlt_folder_error(const DltRunFolder *f, const char *what, const char *path, DltErr *err)

@@ -148,7 +148,7 @@ static DltStatus upload_chunk(const Upload *u, int64_t first, int64_t n, DltErr 
     const DltDataset *ds = &dlt_program_source(p)->ds;
     DltStream *stream = p->s->backend->stream(p->s->dev, 0);
     for (int64_t i = 0; i < n; i++)
-        u->id[i] = first + i;
+        u->id[i] = dlt_sound_sample(ds, first + i);
     DLT_TRY(ds->def->read(ds, u->id, n, u->x, u->y, err));
     char *x = dlt_exec_pointer(p->exec, p->m->data_x), *y = dlt_exec_pointer(p->exec, p->m->data_y);
     DLT_TRY(

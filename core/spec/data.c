@@ -12,6 +12,11 @@ static const DltEnum cache_choices[] = {
     {"host", DLT_CACHE_HOST},
     {NULL, 0},
 };
+static const DltEnum bad_choices[] = {
+    {"stop", DLT_BAD_STOP},
+    {"skip", DLT_BAD_SKIP},
+    {NULL, 0},
+};
 static const DltEnum last_choices[] = {
     {"keep", DLT_LAST_KEEP},
     {"drop", DLT_LAST_DROP},
@@ -49,6 +54,16 @@ const DltField dlt_data_fields[] = {
              .help = "samples of an epoch that fill no batch: keep (a batch may straddle two "
                      "epochs) or drop",
              .example = "last: drop"),
+    DLT_ENUM(DltDataOpts, on_bad, .def = "stop", .choices = bad_choices,
+             .help =
+                 "what a record that cannot be used means (a cell that is no number, a label out "
+                 "of range, NaN): stop: exit 3 before training; skip: it is left out of its set, "
+                 "told, and named in skipped.jsonl of the run and in its checkpoints. Damaged or "
+                 "cut files stop in any case",
+             .example = "on_bad: skip"),
+    DLT_INT(DltDataOpts, max_bad, .def = "100", .lo = 1, .hi = 100000, .unit = "records",
+            .help = "on_bad: skip: more bad records in one set than this stop the run after all",
+            .example = "max_bad: 20"),
     DLT_INT(DltDataOpts, threads, .def = "2", .lo = 1, .hi = 256,
             .help = "threads that read batches when the set is not on the device",
             .example = "threads: 4"),
@@ -215,6 +230,27 @@ static DltStatus check_shares(DltReader *r)
                       sum * 100.0);
 }
 
+/* on_bad has something to say. */
+static DltStatus check_bad(DltReader *r)
+{
+    const DltOpts *opts = &r->spec->sections->data;
+    const DltDataOpts *o = opts->v;
+    const DltDatasetDef *blind = NULL; /* a format that can leave nothing out */
+    if (o->on_bad != DLT_BAD_SKIP) {
+        if (!dlt_opts_given(opts, offsetof(DltDataOpts, max_bad))) return DLT_OK;
+        return dlt_err_at(r->err, DLT_E_CONFIG, dlt_opts_mark(opts, offsetof(DltDataOpts, max_bad)),
+                          "data.max_bad: has no effect without on_bad: skip");
+    }
+    for (int i = 0; i < DLT_N_SPLIT; i++) {
+        const DltDatasetDef *def = r->spec->data.source[i].def;
+        if (def != NULL && def->skips) return DLT_OK;
+        if (def != NULL) blind = def;
+    }
+    if (blind == NULL) return DLT_OK; /* told already */
+    return dlt_err_at(r->err, DLT_E_CONFIG, dlt_opts_mark(opts, offsetof(DltDataOpts, on_bad)),
+                      "data.on_bad: %s has no records that could be left out", blind->name);
+}
+
 DltStatus dlt_read_data(DltReader *r, const DltYaml *tree)
 {
     DltDataSpec *d = &r->spec->data;
@@ -230,6 +266,8 @@ DltStatus dlt_read_data(DltReader *r, const DltYaml *tree)
     status = dlt_first(status, read_normalize(r, o->normalize));
     status = dlt_first(status, read_augment(r, o->augment));
     if (status == DLT_OK) status = check_shares(r);
+    if (o->on_bad == DLT_BAD_SKIP) d->max_bad = o->max_bad;
+    status = dlt_first(status, check_bad(r));
     d->n_thread = o->threads;
     d->drop_last = o->last == DLT_LAST_DROP;
     return status;

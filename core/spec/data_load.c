@@ -13,6 +13,15 @@ static void close_dataset(void *ctx)
     if (ds->def && ds->def->close) ds->def->close(ds);
 }
 
+/* NULL: bad records are errors. */
+static DltBad *ledger(DltReader *r)
+{
+    if (r->spec->data.max_bad == 0) return NULL;
+    DltBad *bad = DLT_NEW(r->arena, DltBad);
+    *bad = (DltBad){.arena = r->arena, .limit = r->spec->data.max_bad};
+    return bad;
+}
+
 static DltStatus open_source(DltReader *r, int split)
 {
     DltSource *s = &r->spec->data.source[split], *train = &r->spec->data.source[DLT_TRAIN];
@@ -27,6 +36,7 @@ static DltStatus open_source(DltReader *r, int split)
         s->ds.tokenizer = r->spec->data.tokenizer;
     } else if (s->fraction == 0.0) {
         s->ds.tokenizer = r->spec->data.tokenizer;
+        s->ds.bad = ledger(r);
         DLT_TRY(s->def->open(r->arena, &s->opts, r->spec->folder,
                              split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err));
         s->ds.def = s->def;
@@ -188,8 +198,7 @@ static DltStatus cut_shares(DltSpec *spec, DltErr *err)
     }
     for (int i = 0; i < DLT_N_SPLIT; i++)
         if (i == DLT_TRAIN || s[i].fraction > 0.0) DLT_TRY(check_share(spec, i, err));
-    spec->sections->counted_early = false;
-    return dlt_spec_count(spec, err);
+    return DLT_OK;
 }
 
 static DltStatus measure(DltSpec *spec, DltErr *err)
@@ -241,6 +250,18 @@ static bool needs_train(const DltSpec *spec)
     return s[DLT_TRAIN].def->fit && (s[DLT_VAL].fraction > 0.0 || s[DLT_TEST].fraction > 0.0);
 }
 
+/* The records that were found bad belong to no split, and are told. */
+static void leave_out(DltSpec *spec, int split)
+{
+    DltSource *s = &spec->data.source[split];
+    const DltBad *bad = s->ds.bad;
+    if (bad == NULL || bad->n == 0) return;
+    s->split = dlt_split_all(spec->arena, &s->ds);
+    spec->sections->counted_early = spec->sections->counted_early || split == DLT_TRAIN;
+    dlt_log("data.%s: %lld bad record%s left out, the first: %s: %s", dlt_split_name[split],
+            (long long)bad->n, bad->n == 1 ? " is" : "s are", bad->list[0].file, bad->list[0].why);
+}
+
 DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
 {
     DltSource *s = spec->data.source;
@@ -251,11 +272,16 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
         if (!(splits >> i & 1) || !s[i].def || s[i].fraction > 0.0 || s[i].loaded) continue;
         if (s[i].def->load) DLT_TRY(s[i].def->load(spec->arena, &s[i].ds, err));
         s[i].loaded = true;
+        leave_out(spec, i);
     }
     if (!(splits & 1u << DLT_TRAIN)) return measure_bytes(spec, splits, err);
     for (int i = DLT_VAL; i < DLT_N_SPLIT; i++) /* what loading found out about the shared set */
         if (s[i].fraction > 0.0) s[i].ds = s[DLT_TRAIN].ds;
-    if (spec->sections->counted_early) DLT_TRY(cut_shares(spec, err));
+    if (spec->sections->counted_early) {
+        DLT_TRY(cut_shares(spec, err));
+        spec->sections->counted_early = false;
+        DLT_TRY(dlt_spec_count(spec, err));
+    }
     if (s[DLT_TRAIN].def->fit)
         DLT_TRY(s[DLT_TRAIN].def->fit(&s[DLT_TRAIN].ds, &s[DLT_TRAIN].split, err));
     DLT_TRY(tell_shared(spec, DLT_VAL, err));

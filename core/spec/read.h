@@ -16,8 +16,8 @@ typedef struct DltRoot {
 } DltRoot;
 typedef struct DltDataOpts {
     const DltYaml *train, *val, *test, *tokenizer, *normalize, *augment;
-    int cache, last;
-    int64_t threads, window;
+    int cache, last, on_bad;
+    int64_t threads, window, max_bad;
 } DltDataOpts;
 typedef struct DltTrainOpts {
     DltSpan length;
@@ -70,6 +70,7 @@ typedef struct DltMeanStd {
 } DltMeanStd;
 enum { DLT_CACHE_AUTO, DLT_CACHE_DEVICE, DLT_CACHE_HOST };
 enum { DLT_LAST_KEEP, DLT_LAST_DROP };
+enum { DLT_BAD_STOP, DLT_BAD_SKIP };
 enum { DLT_WEIGHTS_RAW, DLT_WEIGHTS_EMA };
 enum { DLT_N_AUGMENT = 3 };
 

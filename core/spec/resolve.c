@@ -99,10 +99,20 @@ static DltYaml *kind(Out *o, const char *name, DltYaml *options)
 
 /* ---- sections ---- */
 
+static DltYaml *without(Out *o, const DltYaml *map, const char *key)
+{
+    DltYaml *rest = dlt_yaml_map(o->arena, map->at);
+    for (int i = 0; i < map->n; i++)
+        if (strcmp(map->key[i], key) != 0)
+            dlt_yaml_put(o->arena, rest, map->key[i], map->key_at[i], map->item[i]);
+    return rest;
+}
+
 static DltYaml *data(Out *o)
 {
     struct DltSections *s = o->spec->sections;
     DltYaml *map = opts(o, &s->data, sizeof(DltDataOpts), NULL);
+    if (((const DltDataOpts *)s->data.v)->on_bad != DLT_BAD_SKIP) map = without(o, map, "max_bad");
     for (int i = 0; i < DLT_N_SPLIT; i++) {
         const DltSource *source = &o->spec->data.source[i];
         if (!s->source[i]) continue;

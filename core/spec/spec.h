@@ -32,6 +32,7 @@ typedef struct DltDataSpec {
     DltTokenizer *tokenizer; /* of data.train, opened; NULL: none */
     DltOpts tokenizer_opts;
     int64_t n_thread;
+    int64_t max_bad;          /* records that may be left out of each set; 0: on_bad: stop */
     bool resident, drop_last; /* cache: auto or device; last: drop */
 } DltDataSpec;
 enum { DLT_NORM_NONE, DLT_NORM_GIVEN, DLT_NORM_FROM_TRAIN };

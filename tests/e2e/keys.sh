@@ -51,6 +51,7 @@ context() { # NAME
     augment:*) config "{train: {synthetic: {shape: [2, 7, 7], classes: 3, samples: 24}}, augment: [{${1#augment:}: {@}}]}" "[flatten, {dense: 3}]" cross_entropy "$opt" "" ;;
     normalize) config "{train: {synthetic: {shape: [6], classes: 3, samples: 24}}, normalize: {@}}" "[{dense: 3}]" cross_entropy "$opt" "" ;;
     datasec) config "{@}" "[flatten, {dense: 3}]" cross_entropy "$opt" "" ;;
+    datasec2) config "{@}" "[{dense: 2}]" cross_entropy "$opt" "" ;;
     train) printf 'data: %s\nmodel: [{dense: 5}, tanh, {dense: 3}]\nloss: cross_entropy\ntrain: {@}\nlog: {every: 1 steps}\n' "$rows" ;;
     section:*) config "$rows" "[{dense: 5}, {dropout: 0.1}, {dense: 3}]" cross_entropy "$opt, ema: 0.5" "${1#section:}: {@}" ;;
     train:*) config "$rows" "[{dense: 5}, {dense: 3}]" cross_entropy "$opt, ${1#train:}: {@}" "" ;;
@@ -309,6 +310,10 @@ row "data.augment data.augment.pad_crop.pad" augment:pad_crop "pad: 1" "pad: 3"
 row data.augment.cutout.size augment:cutout "size: 2" "size: 4"
 row data.cache datasec "$synthetic, cache: device" "$synthetic, cache: host"
 row data.last datasec "$synthetic, last: keep" "$synthetic, last: drop"
+printf 'a,y\n1,0\nx,1\n2,1\n3,0\ny,0\n4,1\n5,0\n6,1\n' >bad.csv
+skipping="train: {csv: {csv: bad.csv, target: y}}, on_bad: skip"
+row data.on_bad datasec2 "$skipping" "!train: {csv: {csv: bad.csv, target: y}}"
+row data.max_bad datasec2 "$skipping, max_bad: 2" "!$skipping, max_bad: 1"
 iris="csv: samples/iris.csv"
 row data.train.csv.csv classes "$iris, target: species" "csv: samples/wine.csv, target: cultivar"
 row data.train.csv.target table "$iris, target: petal_width, ignore: species" "$iris, target: petal_length, ignore: species"

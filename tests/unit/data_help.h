@@ -21,13 +21,14 @@
 typedef struct Help {
     DltArena *arena;
     DltErr err;
+    DltBad *bad; /* what open may leave out, NULL: nothing */
 } Help;
 
 static inline int help_setup(void **state)
 {
     DltArena *arena = dlt_arena_new();
     Help *h = DLT_NEW(arena, Help);
-    h->arena = arena;
+    *h = (Help){.arena = arena};
     dlt_err_init(&h->err);
     *state = h;
     return 0;
@@ -82,6 +83,7 @@ static inline DltStatus help_open_like(Help *h, const char *format, const char *
     const DltDatasetDef *def = dlt_dataset_find(format);
     const DltOpts *o = help_opts(h, format, yaml);
     if (def->check != NULL) DLT_TRY(def->check(o, &h->err));
+    ds->bad = h->bad;
     DltStatus status = def->open(h->arena, o, ".", like, ds, &h->err);
     if (status == DLT_OK && def->load != NULL) status = def->load(h->arena, ds, &h->err);
     return status;
