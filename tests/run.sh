@@ -9,7 +9,7 @@ log=$build/test-logs
 export DLTRAIN_CACHE="${DLTRAIN_CACHE:-$PWD/$build/test-cache}"
 mkdir -p "$log"
 count() { grep -c "$1" "$2"; }
-for t in "$@" ${SCRIPTS:-tests/golden/*.sh tests/e2e/*.sh}; do
+for t in "$@" ${SCRIPTS:-tests/golden/*.sh tests/e2e/*.sh tests/cases.sh}; do
     program=${t%% *}
     [ -f "$program" ] || continue
     name=$(echo "$program" | sed "s|^$build/||; s|/|.|g")

@@ -1,8 +1,9 @@
 /* What people do with the program, each with the k-th allocation, file call, thread or GPU call
  * failing, once and from then on: the right exit, the reason told, nothing kept (memory, descriptors,
  * temporary files), and the newest checkpoint whole. The points come from counting a run without a
- * fault, so the loops grow with the program. A sample of them by default; DLT_FULL=1: all (of the GPU calls
- * every third for each kind of fault, a different third for each). */
+ * fault, so the loops grow with the program. A sample of them by default; DLT_FULL=1: all (of the GPU
+ * calls every third for each kind of fault, a different third for each). DLT_SCENARIO="eval plan": these
+ * alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -273,7 +274,9 @@ static void all_scenarios(const Kind *list, int n, unsigned stride)
     points = tolerated = n_wrong = 0;
     for (int i = 0; i < N_SCENARIO; i++) {
         const Scenario *s = &scenarios[i];
+        const char *alone = getenv("DLT_SCENARIO");
         long long before = points;
+        if (alone != NULL && strstr(alone, s->name) == NULL) continue;
         Outcome good;
         run(s, "", &good);
         if (WEXITSTATUS(good.result) != s->code || !good.told)
