@@ -76,5 +76,6 @@ static const DltKernel bwd_data_k = {"conv_bwd_data.cpu.onednn", accepts, prepar
 static const DltKernel bwd_filter_k = {"conv_bwd_filter.cpu.onednn", accepts, prepare, bwd_filter};
 const DltKernel *const dlt_fast_conv_fwd[] = {&dlt_fast_wino_fwd, &fwd_k, NULL};
 const DltKernel *const dlt_fast_conv_bwd_data[] = {&dlt_fast_wino_bwd_data, &bwd_data_k, NULL};
-const DltKernel *const dlt_fast_conv_bwd_filter[] = {&dlt_fast_wino_bwd_filter, &bwd_filter_k,
+const DltKernel *const dlt_fast_conv_bwd_filter[] = {&dlt_fast_wino_bwd_filter,   &dlt_low_filter,
+                                                     &dlt_low_first_filter,       &bwd_filter_k,
                                                      &dlt_fast_first_conv_filter, NULL};

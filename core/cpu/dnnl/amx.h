@@ -1,0 +1,50 @@
+/* Matrix tiles (Intel AMX): one instruction adds the product of a tile of A, 16 rows of 32 bf16, and a tile of B, 32
+ * rows of 16 columns, to 16 x 16 f32 sums. In memory a tile has 16 rows of 64 bytes; B's hold pairs: row p is
+ * b[2p][0], b[2p+1][0], b[2p][1], ... Packing brings any order of operands into tiles; oneDNN has asked the system for
+ * the tiles before dlt_amx_there is true. Intel, Architecture Instruction Set Extensions, chapter 3. */
+#ifndef DLT_AMX_H
+#define DLT_AMX_H
+
+#include "cpu/dnnl/tile.h"
+
+#ifndef DLT_AMX /* a build that emulates the instructions defines it */
+#define DLT_AMX __attribute__((target("arch=x86-64-v4,amx-tile,amx-bf16")))
+#endif
+
+enum {
+    DLT_AMX_ROWS = 16,
+    DLT_AMX_DEPTH = 32,                           /* terms of a sum in a tile */
+    DLT_AMX_TILE = DLT_AMX_ROWS * DLT_AMX_DEPTH,  /* elements, 1 KiB */
+    DLT_AMX_BLOCK = 2 * DLT_AMX_ROWS,             /* rows and columns of four tiles of sums */
+    DLT_AMX_SUMS = DLT_AMX_BLOCK * DLT_AMX_BLOCK, /* f32 sums of a block, in rows of 32 */
+};
+
+/* How a tile is made of the matrix x[][], `row` elements from one row to the next. */
+typedef enum DltAmxForm {
+    DLT_AMX_A,      /* A from a[m][k]: tile[i][k] = x[i][k] */
+    DLT_AMX_A_TURN, /* A from a[k][m]: tile[i][k] = x[k][i] */
+    DLT_AMX_B,      /* B from b[k][n]: tile[p][j] = x[2p][j], x[2p + 1][j] */
+    DLT_AMX_B_TURN, /* B from b[n][k]: tile[p][j] = x[j][2p], x[j][2p + 1] */
+    DLT_N_AMX_FORM
+} DltAmxForm;
+
+bool dlt_amx_there(void);
+/* One tile from the first n_row rows and n_col columns of x (of 16 x 32 or 32 x 16), zeros for what is missing. */
+void dlt_amx_pack(DltAmxForm form, const uint16_t *x, int64_t row, int64_t n_row, int64_t n_col,
+                  uint16_t *tile);
+
+/* Sums of up to 32 x 32: c[32][32] (+)= A B over `steps` tiles of depth. Strides in bytes. */
+typedef struct DltAmxBlock {
+    const void *a, *b;
+    int64_t a_row, a_step, a_half; /* to A's next row, next 32 terms, rows 16 to 31 */
+    int64_t b_row, b_step, b_half; /* to B's next pair of rows, next 32 terms, columns 16 to 31 */
+    int64_t steps;
+    int m_tiles, n_tiles; /* 1 or 2 of each */
+} DltAmxBlock;
+/* Between dlt_amx_begin and dlt_amx_end on the same thread. ldc in elements. */
+void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add);
+/* Tiles are the thread's until the end; other users of them (oneDNN) set up their own. */
+void dlt_amx_begin(void);
+void dlt_amx_end(void);
+
+#endif

@@ -1,0 +1,173 @@
+/* Filter gradients on matrix tiles, for images of a few channels, the first layer of most networks:
+ *   dw[k,c,r,s] = sum over t of x[c][t shifted by (r,s)] dy[t,k]
+ * A's rows are the taps (c,r,s): 32 terms of a row are 32 neighbours of a plane of x, copied from where the tap's
+ * shift says; a stride of 2 has one plane for each remainder. B is dy in pairs of terms. */
+#include "cpu/dnnl/low_filter.h"
+
+enum { MAX_CHANNELS = 4 };
+
+static int64_t planes(const DltFilter *f)
+{
+    return f->c * f->a->stride[0] * f->a->stride[1];
+}
+
+static int64_t plane_size(const DltFilter *f)
+{
+    return f->terms + f->shift_h * f->pitch + f->shift_w;
+}
+
+static int64_t all_taps(const DltFilter *f)
+{
+    return f->c * f->taps;
+}
+
+static int64_t tap_tiles(const DltFilter *f)
+{
+    return (all_taps(f) + DLT_AMX_ROWS - 1) / DLT_AMX_ROWS;
+}
+
+/* Image n as number g of its group into the planes [c][row remainder][column remainder]. */
+static void copy_planes(const DltFilter *f, char *band, int64_t n, int64_t g)
+{
+    uint16_t *to = (uint16_t *)(void *)(band + f->x_at);
+    const DltConv *a = f->a;
+    for (int64_t plane = 0; plane < planes(f); plane++) {
+        int64_t s = plane % a->stride[1], r = plane / a->stride[1] % a->stride[0];
+        int64_t c = plane / (a->stride[0] * a->stride[1]);
+        for (int64_t i = 0; i < f->rows; i++) {
+            int64_t h = i * a->stride[0] + r - a->pad[0], left = s - a->pad[2];
+            uint16_t *row = to + plane * plane_size(f) + (g * f->rows + i) * f->pitch;
+            if (h < 0 || h >= f->h) continue;
+            const uint16_t *x = f->x + (n * f->h + h) * f->w * f->c + c;
+            for (int64_t j = 0; j < f->pitch; j++) {
+                int64_t w = j * a->stride[1] + left;
+                row[j] = w >= 0 && w < f->w ? x[w * f->c] : 0;
+            }
+        }
+    }
+}
+
+/* A: [tile of taps][step]; rows behind the last tap stay as they are, their sums are not read. */
+DLT_CLONES static void pack_taps(const DltFilter *f, const uint16_t *planes_at, uint16_t *tiles)
+{
+    typedef uint32_t Row __attribute__((vector_size(64), aligned(2), may_alias));
+    const DltConv *a = f->a;
+    for (int64_t tap = 0; tap < all_taps(f); tap++) {
+        int64_t c = tap / f->taps, r = tap % f->taps / a->kernel[1], s = tap % a->kernel[1];
+        int64_t plane = (c * a->stride[0] + r % a->stride[0]) * a->stride[1] + s % a->stride[1];
+        const uint16_t *x =
+            planes_at + plane * plane_size(f) + r / a->stride[0] * f->pitch + s / a->stride[1];
+        uint16_t *to = tiles + tap / DLT_AMX_ROWS * f->steps * DLT_AMX_TILE +
+                       tap % DLT_AMX_ROWS * DLT_AMX_DEPTH;
+        for (int64_t i = 0; i < f->steps; i++)
+            *(Row *)(to + i * DLT_AMX_TILE) = *(const Row *)(x + i * DLT_AMX_DEPTH);
+    }
+}
+
+/* B: [tile of filters][step] */
+static void pack_dy(const DltFilter *f, char *band)
+{
+    const uint16_t *dy = (const uint16_t *)(const void *)(band + f->dy_at);
+    uint16_t *tile = (uint16_t *)(void *)(band + f->dy_tiles_at);
+    for (int64_t i = 0; i < f->k_tiles; i++)
+        for (int64_t t = 0; t < f->terms; t += DLT_AMX_DEPTH, tile += DLT_AMX_TILE)
+            dlt_amx_pack(DLT_AMX_B, dy + t * f->k + i * DLT_AMX_ROWS, f->k, DLT_AMX_DEPTH,
+                         f->k - i * DLT_AMX_ROWS, tile);
+}
+
+/* sums [taps][K] (+)= A B */
+static void multiply(const DltFilter *f, char *band, bool add)
+{
+    int64_t tile = DLT_AMX_TILE * (int64_t)sizeof(uint16_t);
+    float *sums = (float *)(void *)(band + f->sums_at);
+    DltAmxBlock k = {.a_row = 64, .a_step = tile, .a_half = f->steps * tile, .steps = f->steps};
+    k.b_row = 64, k.b_step = tile, k.b_half = k.a_half;
+    for (int64_t i = 0; i < tap_tiles(f); i += 2)
+        for (int64_t j = 0; j < f->k_tiles; j += 2) {
+            k.a = band + f->x_tiles_at + i * k.a_half;
+            k.b = band + f->dy_tiles_at + j * k.b_half;
+            k.m_tiles = tap_tiles(f) - i > 1 ? 2 : 1;
+            k.n_tiles = f->k_tiles - j > 1 ? 2 : 1;
+            dlt_amx_block(&k, sums + (i * f->cols + j) * DLT_AMX_ROWS, f->cols, add);
+        }
+}
+
+static void band_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltFilter *f = ctx;
+    dlt_amx_begin();
+    for (int64_t b = begin; b < end; b++) {
+        char *band = f->work + (size_t)b * f->band_bytes;
+        int64_t from, to;
+        dlt_filter_band(f, b, &from, &to);
+        memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and rows without a tap */
+        for (int64_t n = from; n < to; n += f->group) {
+            int64_t count = to - n < f->group ? to - n : f->group;
+            dlt_filter_copy_dy(f, band, n, count, n == from);
+            for (int64_t g = 0; g < count; g++)
+                copy_planes(f, band, n + g, g);
+            pack_taps(f, (const uint16_t *)(const void *)(band + f->x_at),
+                      (uint16_t *)(void *)(band + f->x_tiles_at));
+            pack_dy(f, band);
+            multiply(f, band, n > from);
+        }
+    }
+    dlt_amx_end();
+}
+
+/* dw = the sums of the bands, in order. */
+static void gather(const DltFilter *f)
+{
+    for (int64_t tap = 0; tap < all_taps(f); tap++)
+        for (int64_t k = 0; k < f->k; k++) {
+            float total = 0;
+            for (int64_t b = 0; b < f->bands; b++) {
+                const char *at = f->work + (size_t)b * f->band_bytes + f->sums_at;
+                total += ((const float *)(const void *)at)[tap * f->cols + k];
+            }
+            f->dw[k * all_taps(f) + tap] = total;
+        }
+}
+
+/* ---- the kernel ---- */
+
+static DltFilter filter_of(const DltNode *n)
+{
+    DltFilter f = dlt_filter_of(n, false);
+    f.cols = f.k_tiles * DLT_AMX_ROWS;
+    f.x_at = dlt_filter_book(&f, planes(&f) * plane_size(&f), sizeof(uint16_t));
+    f.x_tiles_at = dlt_filter_book(&f, tap_tiles(&f) * f.steps * DLT_AMX_TILE, sizeof(uint16_t));
+    f.sums_at = dlt_filter_book(&f, tap_tiles(&f) * DLT_AMX_ROWS * f.cols, sizeof(float));
+    return f;
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    if (dlt_filter_fits(n) && n->in[0]->shape.dim[1] <= MAX_CHANNELS) return true;
+    snprintf(why_not->text, sizeof why_not->text,
+             "for bf16 images of up to %d channels, channels last, one group, matrix tiles",
+             MAX_CHANNELS);
+    return false;
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    DltFilter f = filter_of(n);
+    p->work_bytes = (size_t)f.bands * f.band_bytes;
+    return DLT_OK;
+}
+
+static DltStatus launch(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    DltFilter f = filter_of(c->node);
+    f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
+    dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
+    gather(&f);
+    return DLT_OK;
+}
+
+const DltKernel dlt_low_first_filter = {"conv_bwd_filter.cpu.amx_first", accepts, prepare, launch};
