@@ -27,8 +27,17 @@ static DltLayout wanted(const Pass *p, const DltTensor *t)
     return fits ? p->info->image_layout : DLT_PLAIN;
 }
 
-/* t in layout `layout`: itself, the one made before, or a new node in front of `reader`. Images of
- * one pixel have their elements in the same order in every layout: a view does. */
+/* Elements of t have one order in both layouts: images of one pixel in any, of one channel in PLAIN and NHWC. */
+static bool same_order(const DltTensor *t, DltLayout layout)
+{
+    bool pixel = t->shape.dim[2] == 1 && t->shape.dim[3] == 1;
+    bool rows = (t->layout == DLT_PLAIN || t->layout == DLT_NHWC) &&
+                (layout == DLT_PLAIN || layout == DLT_NHWC);
+    return pixel || (rows && t->shape.dim[1] == 1);
+}
+
+/* t in layout `layout`: itself, the one made before, or a new node in front of `reader`; a view where the order of
+ * elements stays. */
 static DltTensor *in_layout(Pass *p, DltTensor *t, DltLayout layout, const DltNode *reader)
 {
     if (t->layout == layout) return t;
@@ -37,7 +46,7 @@ static DltTensor *in_layout(Pass *p, DltTensor *t, DltLayout layout, const DltNo
     if (y) return y;
     DltReorder to = {layout};
     DltReshape same = {t->shape};
-    if (t->shape.dim[2] == 1 && t->shape.dim[3] == 1) {
+    if (same_order(t, layout)) {
         y = dlt_edit_insert(&p->edit, DLT_OP_reshape, &same, t, "reorder", reader);
         dlt_graph_make_view(y, t, 0);
     } else {

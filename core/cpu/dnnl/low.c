@@ -18,7 +18,7 @@ DLT_CLONES static void widen(const uint16_t *x, float *y, int64_t n)
         y[i] = dlt_bf16_to(x[i]);
 }
 
-DLT_CLONES static void narrow(const float *x, uint16_t *y, int64_t n)
+DLT_CLONES void dlt_fast_narrow(const float *x, uint16_t *y, int64_t n)
 {
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -41,7 +41,7 @@ void dlt_fast_act_low(void *flat, int64_t begin, int64_t end)
             dlt_fast_act_grad(&wide, 0, n);
         else
             dlt_fast_act(&wide, 0, n);
-        narrow(x, f->y + i, n);
+        dlt_fast_narrow(x, f->y + i, n);
     }
 }
 
@@ -82,7 +82,7 @@ DLT_INLINE void combine(const Pair *p, int64_t begin, int64_t end, DltBinaryFn f
         widen(p->b + i, b, n);
         for (int64_t j = 0; j < n; j++)
             a[j] = fn == DLT_ADD ? a[j] + b[j] : fn == DLT_SUB ? a[j] - b[j] : a[j] * b[j];
-        narrow(a, p->y + i, n);
+        dlt_fast_narrow(a, p->y + i, n);
     }
 }
 
@@ -116,37 +116,64 @@ static DltStatus binary(const DltCall *c, DltErr *err)
     return DLT_OK;
 }
 
-/* db[C] = sums of dy: eight channels a task, over rows [rows, C] of PLAIN, or planes of channel blocks. */
+/* db[C] = sums of dy over the rows of [rows][C] (PLAIN's last axis, NHWC), or over planes [rows][block] of channel
+ * blocks, one task each. Rows are summed in f32 for a chunk and in f64 beyond it, in bands that depend on the shape
+ * alone. */
 typedef struct Columns {
     const uint16_t *dy;
     float *db;
-    int64_t c, outer, outer_step, inner, inner_step; /* dy[outer][inner], eight channels each */
-    int64_t block, block_step;                       /* where channel c lies */
+    double *part; /* [bands][c] */
+    int64_t c, rows, bands;
+    int64_t planes, hw, block; /* channel blocks: samples, pixels, channels of one */
 } Columns;
 
-DLT_INLINE void eight_sums(const Columns *k, int64_t ch)
+enum { BANDS = 16, CHUNK = 64, WIDTH = 32 /* channels at a time */ };
+
+/* total[8 lanes] += sums of `rows` rows of 8 `lanes` neighbours. */
+DLT_INLINE void chunk_sums(const uint16_t *x, int64_t row, int64_t rows, int lanes, double *total)
 {
-    const uint16_t *at = k->dy + ch / k->block * k->block_step + ch % k->block;
-    double total[8] = {0};
-    DltV8 v;
-    for (int64_t o = 0; o < k->outer; o++) {
-        DltV8 sum = {0};
-        for (int64_t i = 0; i < k->inner; i++) {
-            dlt_v8_load(at, o * k->outer_step + i * k->inner_step, true, &v);
-            sum += v;
+    DltV8 sum[WIDTH / 8], v;
+    for (int l = 0; l < lanes; l++)
+        sum[l] = (DltV8){0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int l = 0; l < lanes; l++) {
+            dlt_v8_load(x, i * row + 8 * l, true, &v);
+            sum[l] += v;
         }
+    for (int l = 0; l < lanes; l++)
         for (int j = 0; j < 8; j++)
-            total[j] += (double)sum[j];
-    }
-    for (int j = 0; j < 8; j++)
-        k->db[ch + j] = (float)total[j];
+            total[8 * l + j] += (double)sum[l][j];
 }
 
-DLT_CLONES static void columns_task(void *ctx, int64_t begin, int64_t end)
+DLT_CLONES static void rows_task(void *ctx, int64_t begin, int64_t end)
 {
     const Columns *k = ctx;
-    for (int64_t t = begin; t < end; t++)
-        eight_sums(k, 8 * t);
+    for (int64_t band = begin; band < end; band++) {
+        double *total = k->part + band * k->c;
+        memset(total, 0, (size_t)k->c * sizeof *total);
+        int64_t last = (band + 1) * k->rows / k->bands;
+        for (int64_t r = band * k->rows / k->bands; r < last; r += CHUNK) {
+            int64_t n = last - r < CHUNK ? last - r : CHUNK, ch = 0;
+            for (; ch + WIDTH <= k->c; ch += WIDTH)
+                chunk_sums(k->dy + r * k->c + ch, k->c, n, WIDTH / 8, total + ch);
+            for (; ch < k->c; ch += 8)
+                chunk_sums(k->dy + r * k->c + ch, k->c, n, 1, total + ch);
+        }
+    }
+}
+
+/* Eight channels of blocked planes a task. */
+DLT_CLONES static void planes_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Columns *k = ctx;
+    for (int64_t ch = 8 * begin; ch < 8 * end; ch += 8) {
+        double total[8] = {0};
+        const uint16_t *x = k->dy + ch / k->block * k->hw * k->block + ch % k->block;
+        for (int64_t n = 0; n < k->planes; n++)
+            chunk_sums(x + n * k->c * k->hw, k->block, k->hw, 1, total);
+        for (int j = 0; j < 8; j++)
+            k->db[ch + j] = (float)total[j];
+    }
 }
 
 static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -162,22 +189,34 @@ static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     return false;
 }
 
+static DltStatus bias_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = BANDS * (size_t)((const DltBias *)n->attr)->channels * sizeof(double);
+    return DLT_OK;
+}
+
 static DltStatus bias_bwd(const DltCall *c, DltErr *err)
 {
     (void)err;
     const DltTensor *dy = c->node->in[0];
-    const DltBias *a = c->node->attr;
-    int64_t blk = dlt_fast_lanes(dy), rows = dlt_count(dy) / a->channels;
-    Columns k = {.dy = c->in[0], .db = c->out[0], .c = a->channels};
-    if (blk > 0) {
-        int64_t hw = dy->shape.dim[2] * dy->shape.dim[3];
-        k.outer = dy->shape.dim[0], k.outer_step = a->channels * hw;
-        k.inner = hw, k.inner_step = blk, k.block = blk, k.block_step = hw * blk;
-    } else {
-        k.outer = rows, k.outer_step = a->channels;
-        k.inner = 1, k.block = a->channels;
+    int64_t channels = ((const DltBias *)c->node->attr)->channels, block = dlt_fast_block(dy);
+    Columns k = {.dy = c->in[0], .db = c->out[0], .part = c->work, .c = channels};
+    if (block > 0) {
+        k.planes = dy->shape.dim[0], k.hw = dy->shape.dim[2] * dy->shape.dim[3], k.block = block;
+        dlt_pool_for(c->stream, channels / 8, 1, planes_task, &k);
+        return DLT_OK;
     }
-    dlt_pool_for(c->stream, a->channels / 8, 1, columns_task, &k);
+    k.rows = dlt_count(dy) / channels;
+    k.bands = k.rows < BANDS * CHUNK ? (k.rows + CHUNK - 1) / CHUNK : BANDS;
+    dlt_pool_for(c->stream, k.bands, 1, rows_task, &k);
+    for (int64_t ch = 0; ch < channels; ch++) {
+        double total = 0;
+        for (int64_t b = 0; b < k.bands; b++)
+            total += k.part[b * channels + ch];
+        k.db[ch] = (float)total;
+    }
     return DLT_OK;
 }
 
@@ -241,6 +280,6 @@ void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made
 const DltKernel dlt_low_unary_fwd = {"unary_fwd.cpu.bf16", accepts, NULL, unary};
 const DltKernel dlt_low_unary_bwd = {"unary_bwd.cpu.bf16", accepts, NULL, unary};
 const DltKernel dlt_low_binary = {"binary.cpu.bf16", binary_accepts, NULL, binary};
-const DltKernel dlt_low_bias_bwd = {"bias_bwd.cpu.bf16", bias_accepts, NULL, bias_bwd};
+const DltKernel dlt_low_bias_bwd = {"bias_bwd.cpu.bf16", bias_accepts, bias_prepare, bias_bwd};
 const DltKernel dlt_low_matmul = {"matmul.cpu.onednn_bf16", product_accepts, product_prepare,
                                   product};

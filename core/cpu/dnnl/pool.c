@@ -65,20 +65,20 @@ static bool is_tiled(const Pool *k)
 
 typedef uint8_t B8 __attribute__((vector_size(8), aligned(1), may_alias));
 
-/* One output pixel of a tiled max pool, eight channels of x at i, to y at o: the first maximum wins, NaN wins and
- * stays. */
-DLT_INLINE void tile_fwd(const Pool *k, int64_t i, int64_t o, bool low)
+/* One output pixel of a tiled max pool with windows of rows x cols, eight channels of x at i, to y at o: the first
+ * maximum wins, NaN wins and stays. */
+DLT_INLINE void tile_fwd(const Pool *k, int64_t i, int64_t o, int rows, int cols, bool low)
 {
     int64_t step = k->w * k->blk;
     DltV8 best, v;
     DltI8 at = {0};
     dlt_v8_load(k->x, i, low, &best);
-    for (int r = 0; r < k->a->kernel[0]; r++)
-        for (int s = 0; s < k->a->kernel[1]; s++) {
+    for (int r = 0; r < rows; r++)
+        for (int s = 0; s < cols; s++) {
             dlt_v8_load(k->x, i + r * step + s * k->blk, low, &v);
             /* NaN alone is neither above nor below: !(v <= best) takes it, and best == best keeps it */
             DltI8 take = ~(v <= best) & (best <= best);
-            DltI8 here = (DltI8){0} + (int32_t)(r * k->a->kernel[1] + s);
+            DltI8 here = (DltI8){0} + (int32_t)(r * cols + s);
             best = (DltV8)(((DltI8)v & take) | ((DltI8)best & ~take));
             at = (here & take) | (at & ~take);
         }
@@ -91,34 +91,44 @@ DLT_INLINE void tile_fwd(const Pool *k, int64_t i, int64_t o, bool low)
     if (k->index) *(B8 *)(k->index + o) = __builtin_convertvector(at, B8);
 }
 
-DLT_INLINE void tile_bwd(const Pool *k, int64_t i, int64_t o, bool low)
+DLT_INLINE void tile_bwd(const Pool *k, int64_t i, int64_t o, int rows, int cols, bool low)
 {
     int64_t step = k->w * k->blk;
     DltI8 at = __builtin_convertvector(*(const B8 *)(k->index + o), DltI8);
     DltV8 d;
     dlt_v8_load(k->x, o, low, &d);
-    for (int r = 0; r < k->a->kernel[0]; r++)
-        for (int s = 0; s < k->a->kernel[1]; s++) {
-            DltI8 here = (DltI8){0} + (int32_t)(r * k->a->kernel[1] + s);
+    for (int r = 0; r < rows; r++)
+        for (int s = 0; s < cols; s++) {
+            DltI8 here = (DltI8){0} + (int32_t)(r * cols + s);
             DltV8 part = (DltV8)((DltI8)d & (at == here));
             dlt_v8_store(k->y, i + r * step + s * k->blk, low, &part);
         }
 }
 
-/* Output rows [begin, end) of all planes; big and small index of each pixel go to tile_fwd or tile_bwd. */
+/* One output row: big and small index of each pixel go to tile_fwd or tile_bwd. */
+DLT_INLINE void tiled_row(const Pool *k, int64_t row, bool back, bool low, int rows, int cols)
+{
+    int64_t o = row * k->q * k->blk;
+    int64_t i = (row / k->p * k->h + row % k->p * rows) * k->w * k->blk;
+    for (int64_t j = 0; j < k->q; j++, i += (cols - 1) * k->blk)
+        for (int64_t c = 0; c < k->blk; c += 8, i += 8, o += 8) {
+            if (back)
+                tile_bwd(k, i, o, rows, cols, low);
+            else
+                tile_fwd(k, i, o, rows, cols, low);
+        }
+}
+
+/* Output rows [begin, end) of all planes; windows of 2 x 2 are known to the compiler. */
 DLT_INLINE void tiled(const Pool *k, int64_t begin, int64_t end, bool back, bool low)
 {
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t j = 0; j < k->q; j++)
-            for (int64_t c = 0; c < k->blk; c += 8) {
-                int64_t o = (row * k->q + j) * k->blk + c;
-                int64_t y = row / k->p * k->h + row % k->p * k->a->stride[0];
-                int64_t i = (y * k->w + j * k->a->stride[1]) * k->blk + c;
-                if (back)
-                    tile_bwd(k, i, o, low);
-                else
-                    tile_fwd(k, i, o, low);
-            }
+    int rows = (int)k->a->kernel[0], cols = (int)k->a->kernel[1];
+    for (int64_t row = begin; row < end; row++) {
+        if (rows == 2 && cols == 2)
+            tiled_row(k, row, back, low, 2, 2);
+        else
+            tiled_row(k, row, back, low, rows, cols);
+    }
 }
 
 DLT_CLONES static void tiled_fwd(void *ctx, int64_t begin, int64_t end)
