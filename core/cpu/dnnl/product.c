@@ -2,31 +2,21 @@
  * time, which stay in the first-level cache), a is read where it lies, and the epilogue runs while the columns are
  * in the cache. The strips depend on the shape alone, so the bits do not depend on the threads. Goto & van de
  * Geijn 2008, without packing a: batches are too small to pay for it. */
-#include "cpu/dnnl/tile.h"
+#include "cpu/dnnl/product.h"
 
 enum { COLS = DLT_TILE_COLS, DEPTH = 256 /* rows of a strip: 16 KiB */, LEAST_ROWS = 16 };
-
-typedef struct Product {
-    const DltMatmul *attr;
-    DltGemm g;
-    const float *a, *b, *bias, *saved;
-    float *c, *pre;
-    int64_t bands, strips; /* of rows and of columns */
-    bool tall;             /* AVX-512 */
-} Product;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     DltGemm g = dlt_matmul_gemm(n);
-    if (dlt_dnnl_block() > 0 && g.m >= LEAST_ROWS) return dlt_fast_f32(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "for AVX2 and AVX-512, from %d rows on",
-             LEAST_ROWS);
+    if (dlt_dnnl_block() == 8 && g.m >= LEAST_ROWS) return dlt_fast_f32(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "for AVX2, from %d rows on", LEAST_ROWS);
     return false;
 }
 
 /* out[kc][16] = b[k..k+kc][col..col+n), zeros behind n. */
-DLT_INLINE void pack(const Product *p, const float *b, int64_t k, int64_t kc, int64_t col,
+DLT_INLINE void pack(const DltProductTask *p, const float *b, int64_t k, int64_t kc, int64_t col,
                      int64_t n, float *out)
 {
     if (n < COLS) memset(out, 0, (size_t)(kc * COLS) * sizeof *out);
@@ -63,7 +53,7 @@ DLT_INLINE void pack(const Product *p, const float *b, int64_t k, int64_t kc, in
 }
 
 /* Bias and relu or its gradient of a whole strip. */
-DLT_INLINE void simple_epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col)
+DLT_INLINE void simple_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, int64_t col)
 {
     DltV8 l = {0}, r = {0};
     bool relu = p->attr->ep.act.fn, masked = p->attr->ep.act_grad.fn;
@@ -83,7 +73,8 @@ DLT_INLINE void simple_epilogue(const Product *p, int64_t offset, int64_t rows, 
 }
 
 /* The order of ops/matmul.h, row by row. */
-static void any_epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col, int64_t n)
+static void any_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, int64_t col,
+                         int64_t n)
 {
     const DltEpilogue *e = &p->attr->ep;
     for (int64_t i = 0; i < rows; i++, offset += p->g.n) {
@@ -97,16 +88,17 @@ static void any_epilogue(const Product *p, int64_t offset, int64_t rows, int64_t
     }
 }
 
-DLT_INLINE void epilogue(const Product *p, int64_t offset, int64_t rows, int64_t col, int64_t n)
+DLT_CLONES void dlt_product_epilogue(const DltProductTask *p, int64_t offset, int64_t rows,
+                                     int64_t col, int64_t n)
 {
     const DltEpilogue *e = &p->attr->ep;
     bool act = e->act.fn == DLT_FN_NONE || e->act.fn == DLT_FN_RELU;
     bool grad = e->act_grad.fn == DLT_FN_NONE || e->act_grad.fn == DLT_FN_RELU;
     if (!p->bias && !e->save_pre && !e->act.fn && !e->act_grad.fn) return;
-    if (n == COLS && act && grad && !e->save_pre)
-        simple_epilogue(p, offset, rows, col);
-    else
-        any_epilogue(p, offset, rows, col, n);
+    int64_t j = 0;
+    for (; j + COLS <= n && act && grad && !e->save_pre; j += COLS)
+        simple_epilogue(p, offset + j, rows, col + j);
+    if (j < n) any_epilogue(p, offset + j, rows, col + j, n - j);
 }
 
 /* c (+)= a b of a strip narrower than the tile, through a copy of six rows. */
@@ -128,7 +120,7 @@ DLT_INLINE void edge(int64_t rows, DltTileA a, const float *b, int64_t kc, float
 DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
 {
     _Alignas(64) float strip[DEPTH * COLS];
-    const Product *p = ctx;
+    const DltProductTask *p = ctx;
     const DltGemm *g = &p->g;
     for (int64_t t = begin; t < end; t++) {
         int64_t matrix = t / (p->strips * p->bands), band = t / p->strips % p->bands;
@@ -141,29 +133,31 @@ DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
             DltTileA at = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
                                       : (DltTileA){a + row * g->k + k, g->k, 1};
             pack(p, b, k, kc, col, n, strip);
-            if (n == COLS && p->tall)
-                dlt_tile_tall_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
-            else if (n == COLS)
+            if (n == COLS)
                 dlt_tile_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
             else
                 edge(rows, at, strip, kc, p->c + offset, g->n, n, k > 0);
         }
-        epilogue(p, offset, rows, col, n);
+        dlt_product_epilogue(p, offset, rows, col, n);
     }
+}
+
+DltProductTask dlt_product_of(const DltCall *c)
+{
+    return (DltProductTask){.attr = c->node->attr,
+                            .g = dlt_matmul_gemm(c->node),
+                            .a = c->in[0],
+                            .b = c->in[1],
+                            .bias = c->in[2],
+                            .saved = c->in[3],
+                            .c = c->out[0],
+                            .pre = c->out[1]};
 }
 
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     (void)err;
-    Product p = {.attr = c->node->attr,
-                 .g = dlt_matmul_gemm(c->node),
-                 .a = c->in[0],
-                 .b = c->in[1],
-                 .bias = c->in[2],
-                 .saved = c->in[3],
-                 .c = c->out[0],
-                 .pre = c->out[1],
-                 .tall = dlt_dnnl_block() == 16};
+    DltProductTask p = dlt_product_of(c);
     p.strips = (p.g.n + COLS - 1) / COLS;
     /* few strips: rows in bands too, each of which packs for itself */
     p.bands = p.strips * p.g.batch >= 16 ? 1 : p.g.m >= 8 * LEAST_ROWS ? 8 : 2;

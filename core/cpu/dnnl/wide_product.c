@@ -1,0 +1,234 @@
+/* matmul for AVX-512, whose 32 registers hold 8 rows of 48 columns: 24 sums, and 11 loads for 24 multiplications. One task
+ * makes two or three vectors of columns over a band of rows; its strip of b is packed some hundred rows at a time, a is
+ * read where it lies. Each sum runs over k in order, in blocks that depend on k alone, so neither the strips nor the
+ * bands (which do depend on the threads) change a bit. Goto & van de Geijn 2008. */
+#include "cpu/dnnl/product.h"
+
+enum {
+    LANES = 16,
+    VECTORS = 3, /* of a strip */
+    COLS = VECTORS * LANES,
+    ROWS = 8,
+    DEPTH = 256,     /* rows of a strip: 48 KiB */
+    BAND = 512,      /* rows of a, most */
+    LEAST_BAND = 32, /* packing costs as much as so many rows */
+    AHEAD = 8        /* rows of b that packing asks for beforehand */
+};
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    if (dlt_dnnl_block() == 16 && dlt_matmul_gemm(n).m >= ROWS) return dlt_fast_f32(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "for AVX-512, from %d rows on", ROWS);
+    return false;
+}
+
+/* ---- packing: out[kc][width], width whole vectors, zeros behind n ---- */
+
+#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+
+/* out[j][i] = in[i][j] of 16 x 16: pairs, fours, then quarters of the vectors change places. */
+DLT_INLINE void turn(const float *in, int64_t row, float *out, int64_t width)
+{
+    DltV16 x[16], y[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        x[i] = *(const DltV16 *)(in + i * row);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = MIX(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        y[i + 1] = MIX(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            x[i + 2 * k] = MIX(y[i + k], y[i + 2 + k], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12,
+                               13, 28, 29);
+            x[i + 2 * k + 1] = MIX(y[i + k], y[i + 2 + k], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26,
+                                   27, 14, 15, 30, 31);
+        }
+        /* x[4q + c], quarter l: column 4l + c of rows 4q to 4q + 3 */
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        DltV16 a = MIX(x[c], x[4 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+        DltV16 b = MIX(x[8 + c], x[12 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+        DltV16 d =
+            MIX(x[c], x[4 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+        DltV16 e =
+            MIX(x[8 + c], x[12 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+        *(DltV16 *)(out + c * width) =
+            MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        *(DltV16 *)(out + (4 + c) * width) =
+            MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+        *(DltV16 *)(out + (8 + c) * width) =
+            MIX(d, e, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        *(DltV16 *)(out + (12 + c) * width) =
+            MIX(d, e, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    }
+}
+
+/* A piece of b: rows [k, k + kc), columns [col, col + n), packed to `width`. */
+typedef struct Strip {
+    const float *b;
+    int64_t k, kc, col, n, width;
+    float *out;
+} Strip;
+
+DLT_INLINE void pack_rows(const Strip *s, int64_t row)
+{
+    const float *from = s->b + s->k * row + s->col;
+    int64_t whole = s->n / LANES * LANES;
+    for (int64_t i = 0; i < s->kc; i++, from += row) {
+        float *to = s->out + i * s->width;
+        for (int64_t j = 0; j < whole; j += LANES) {
+            __builtin_prefetch(from + AHEAD * row + j);
+            *(DltV16 *)(to + j) = *(const DltV16 *)(from + j);
+        }
+        for (int64_t j = whole; j < s->width; j++)
+            to[j] = j < s->n ? from[j] : 0.0F;
+    }
+}
+
+DLT_INLINE void pack_turned(const Strip *s, int64_t row)
+{
+    const float *from = s->b + s->col * row + s->k;
+    int64_t i = 0, whole = s->n / LANES * LANES;
+    for (; i + LANES <= s->kc; i += LANES)
+        for (int64_t j = 0; j < whole; j += LANES)
+            turn(from + j * row + i, row, s->out + i * s->width + j, s->width);
+    for (int64_t at = 0; at < s->kc; at++)
+        for (int64_t j = at < i ? whole : 0; j < s->width; j++)
+            s->out[at * s->width + j] = j < s->n ? from[j * row + at] : 0.0F;
+}
+
+/* ---- tiles ---- */
+
+/* c[rows][16 vectors] (+)= sum over k < kc of a(i,k) b[k][..], rows and vectors known to the compiler. */
+DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t kc, float *c,
+                     int64_t ldc, bool add)
+{
+    DltV16 sum[ROWS * VECTORS];
+#pragma GCC unroll 24
+    for (int i = 0; i < rows * vectors; i++)
+        sum[i] = (DltV16){0};
+    for (int64_t k = 0; k < kc; k++, b += vectors * LANES) {
+        DltV16 x[VECTORS];
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++)
+            x[v] = *(const DltV16 *)(b + v * LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            float s = a.a[i * a.row + k * a.step];
+#pragma GCC unroll 3
+            for (int v = 0; v < vectors; v++)
+                sum[i * vectors + v] += x[v] * s;
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) {
+            DltV16 *to = (DltV16 *)(c + i * ldc + v * LANES);
+            if (add) sum[i * vectors + v] += *to;
+            *to = sum[i * vectors + v];
+        }
+}
+
+/* The rows of a band against a packed strip: c (+)= of n columns. */
+typedef struct Column {
+    DltTileA a;
+    const float *b;
+    int64_t rows, kc, n, ldc;
+    float *c;
+    bool add;
+} Column;
+
+DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors)
+{
+    _Alignas(64) float copy[ROWS * COLS];
+    DltTileA at = {k->a.a + row * k->a.row, k->a.row, k->a.step};
+    float *c = k->c + row * k->ldc;
+    int64_t width = vectors * LANES;
+    if (k->n == width) {
+        tile(rows, vectors, at, k->b, k->kc, c, k->ldc, k->add);
+        return;
+    }
+    tile(rows, vectors, at, k->b, k->kc, copy, width, false);
+    for (int i = 0; i < rows; i++)
+        for (int64_t j = 0; j < k->n; j++)
+            c[i * k->ldc + j] = (k->add ? c[i * k->ldc + j] : 0.0F) + copy[i * width + j];
+}
+
+DLT_INLINE void column(const Column *k, int vectors)
+{
+    int64_t row = 0;
+    for (; row + ROWS <= k->rows; row += ROWS)
+        some_rows(k, row, ROWS, vectors);
+    for (; row + 4 <= k->rows; row += 4)
+        some_rows(k, row, 4, vectors);
+    for (; row < k->rows; row++)
+        some_rows(k, row, 1, vectors);
+}
+
+/* ---- tasks ---- */
+
+/* Task t: strip t % strips of band t / strips % bands of matrix t / (strips bands). */
+DLT_CLONES static void one_task(const DltProductTask *p, int64_t t)
+{
+    _Alignas(64) float packed[(DEPTH + LANES) * COLS];
+    const DltGemm *g = &p->g;
+    int64_t matrix = t / (p->strips * p->bands), band = t / p->strips % p->bands;
+    int64_t vectors = (g->n + LANES - 1) / LANES, strip = t % p->strips;
+    int64_t row = band * g->m / p->bands, rows = (band + 1) * g->m / p->bands - row;
+    int64_t col = strip * vectors / p->strips * LANES;
+    int64_t end = (strip + 1) * vectors / p->strips * LANES,
+            n = end < g->n ? end - col : g->n - col;
+    int64_t offset = (matrix * g->m + row) * g->n + col, blocks = (g->k + DEPTH - 1) / DEPTH;
+    const float *a = p->a + matrix * g->m * g->k;
+    Strip s = {.b = p->b + matrix * g->k * g->n, .col = col, .n = n, .width = end - col};
+    s.out = packed;
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t k = i * g->k / blocks / LANES * LANES;
+        int64_t to = i + 1 < blocks ? (i + 1) * g->k / blocks / LANES * LANES : g->k;
+        s.k = k, s.kc = to - k;
+        if (p->attr->tb)
+            pack_turned(&s, g->k);
+        else
+            pack_rows(&s, g->n);
+        Column c = {.b = packed, .rows = rows, .kc = s.kc, .n = n, .ldc = g->n, .add = k > 0};
+        c.a = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
+                          : (DltTileA){a + row * g->k + k, g->k, 1};
+        c.c = p->c + offset;
+        if (s.width == COLS)
+            column(&c, 3);
+        else if (s.width == 2 * LANES)
+            column(&c, 2);
+        else
+            column(&c, 1);
+    }
+    dlt_product_epilogue(p, offset, rows, col, n);
+}
+
+static void task(void *ctx, int64_t begin, int64_t end)
+{
+    for (int64_t t = begin; t < end; t++)
+        one_task(ctx, t);
+}
+
+static DltStatus launch(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    DltProductTask p = dlt_product_of(c);
+    int64_t vectors = (p.g.n + LANES - 1) / LANES, wish = 2 * dlt_pool_threads(c->stream);
+    p.strips = (vectors + VECTORS - 1) / VECTORS;
+    if (p.strips % 2 == 1 && p.strips > 1) p.strips++; /* equal work for two threads */
+    p.bands = (p.g.m + BAND - 1) / BAND;
+    int64_t more = wish / (p.strips * p.g.batch), most = p.g.m / LEAST_BAND;
+    if (more > most) more = most;
+    if (more > p.bands) p.bands = more;
+    dlt_pool_for(c->stream, p.g.batch * p.bands * p.strips, 1, task, &p);
+    return DLT_OK;
+}
+
+const DltKernel dlt_wide_product = {"matmul.cpu.wide", accepts, NULL, launch};
