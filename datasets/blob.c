@@ -196,6 +196,16 @@ static DltStatus check_crc(const DltBlob *b, DltErr *err)
                         b->crc);
 }
 
+static DltStatus read_all(const DltBlob *b, uint8_t *dst, int64_t bytes, DltErr *err)
+{
+    enum { PIECE = 16 << 20 };
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        DLT_TRY(dlt_sys_asked_to_stop());
+        DLT_TRY(dlt_blob_raw(b, at, bytes - at < PIECE ? bytes - at : PIECE, dst + at, err));
+    }
+    return DLT_OK;
+}
+
 static DltStatus fetch(DltArena *arena, DltBlob *b, int64_t bytes, DltErr *err)
 {
     if (b->coding != DLT_PLAIN && bytes / DEFLATE_MAX_RATIO > b->raw_bytes)
@@ -208,7 +218,7 @@ static DltStatus fetch(DltArena *arena, DltBlob *b, int64_t bytes, DltErr *err)
         return dlt_err(err, DLT_E_RESOURCE, "out of memory: %s needs %lld bytes", b->path,
                        (long long)bytes);
     if (b->coding == DLT_PLAIN)
-        DLT_TRY(dlt_blob_raw(b, 0, bytes, mem, err));
+        DLT_TRY(read_all(b, mem, bytes, err));
     else
         DLT_TRY(inflate_all(b, mem, bytes, err));
     b->mem = mem;

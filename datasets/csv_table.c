@@ -1,8 +1,11 @@
 /* Rows of CSV into a table: a first walk finds what each column holds, a second (targets that are
  * classes) collects the class names, the last stores the numbers. Memory is the text and 4 bytes a
  * cell; categories are stored as their number and become one-hot when a sample is read. */
+#include "base/sys.h"
 #include "datasets/csv.h"
 #include <math.h>
+
+enum { ROWS_BETWEEN_LOOKS = 4096 }; /* for signals */
 
 /* A walk over the rows: visit is called for every row that is kept. */
 typedef struct Walk Walk;
@@ -67,7 +70,7 @@ static DltStatus each_row(Walk *w, const DltCsvScan *rows, DltStatus (*visit)(Wa
         int64_t n;
         DLT_TRY(dlt_csv_row(&w->scan, w->cell, t->n_name, &n, err));
         if (n == 0) return DLT_OK;
-        w->row++;
+        if (++w->row % ROWS_BETWEEN_LOOKS == 0) DLT_TRY(dlt_sys_asked_to_stop());
         if (first && check_row(w, n, err) != DLT_OK) DLT_TRY(dlt_bad_take(t->bad, w->row, err));
         if (dlt_bad_has(t->bad, w->row) || is_dropped(w)) continue;
         DLT_TRY(visit(w, err));

@@ -62,6 +62,7 @@ static DltStatus refill(DltInflate *s, bool *more, DltErr *err)
     if (n > IN_BYTES) n = IN_BYTES;
     *more = n > 0;
     if (n == 0) return DLT_OK;
+    DLT_TRY(dlt_sys_asked_to_stop());
     DLT_TRY(dlt_blob_raw(s->b, s->offset, n, s->in, err));
     s->offset += n;
     s->z.next_in = s->in;

@@ -116,7 +116,8 @@ DltStatus dlt_samples_each(const DltSplit *s, DltStatus (*visit)(const DltSample
     for (int64_t first = 0; first < s->n && status == DLT_OK; first += room) {
         int64_t n = s->n - first < room ? s->n - first : room;
         DltSamples c = {first, n, id, x, y, ctx};
-        status = visit_from(s, &c, id, x, y, err);
+        status = dlt_sys_asked_to_stop();
+        if (status == DLT_OK) status = visit_from(s, &c, id, x, y, err);
         if (status == DLT_OK) status = visit(&c, err);
     }
     dlt_sys_free(id);
@@ -137,8 +138,9 @@ static DltStatus check_one_by_one(DltDataset *ds, DltErr *err)
     for (int64_t id = 0; id < ds->n; id++) {
         DltSplit one = {ds, 1, &id};
         if (dlt_bad_has(ds->bad, id)) continue;
-        if (dlt_samples_each(&one, check_visit, ds, err) != DLT_OK)
-            DLT_TRY(dlt_bad_take(ds->bad, id, err));
+        DltStatus status = dlt_samples_each(&one, check_visit, ds, err);
+        if (status == DLT_E_DATA) status = dlt_bad_take(ds->bad, id, err);
+        DLT_TRY(status);
     }
     if (ds->bad->n < ds->n) return DLT_OK;
     return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = ds->path},

@@ -2,6 +2,7 @@
  * (encoder.json and vocab.bpe of openai/gpt-2; their ids may have gaps). Both cut text by GPT-2's
  * pattern first. */
 #include "base/file.h"
+#include "base/sys.h"
 #include "datasets/utf8.h"
 #include "datasets/vocab.h"
 #include <jansson.h>
@@ -15,6 +16,7 @@ static DltStatus encode_bpe(const DltTokenizer *t, const char *path, int64_t at,
     for (int64_t i = 0, length; i < n; i += length) {
         length = dlt_gpt2_piece(text + i, n - i);
         if (length > MAX_PIECE) length = MAX_PIECE;
+        DLT_TRY(dlt_sys_asked_to_stop());
         if (!dlt_bpe_piece(t->state, text + i, length, ids))
             return dlt_err(err, DLT_E_RESOURCE, "out of memory for the ids of %s", path);
     }

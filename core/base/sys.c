@@ -363,6 +363,18 @@ int dlt_sys_signal_seen(void)
     return signal_seen;
 }
 
+DltStatus dlt_sys_asked_to_stop(void)
+{
+    static const struct {
+        int signal;
+        DltStatus status;
+    } requests[] = {{SIGINT, DLT_SIGINT}, {SIGTERM, DLT_SIGTERM}, {SIGUSR1, DLT_STOPPED}};
+    int seen = signal_seen;
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        if (requests[i].signal == seen) return requests[i].status;
+    return DLT_OK;
+}
+
 /* ---- threads ------------------------------------------------------------------------------ */
 
 /* CPUs that the control group's quota pays for (cgroup v2 "quota period"), or a large number. */

@@ -64,6 +64,9 @@ double dlt_sys_wall_s(void);
  * when none arrived, else the signal number (SIGINT, SIGTERM, SIGUSR1). */
 void dlt_sys_signals_install(void);
 int dlt_sys_signal_seen(void);
+/* How such a signal asks to end: DLT_SIGINT, DLT_SIGTERM, DLT_STOPPED; DLT_OK: none came. What takes long
+ * before a run begins returns it, without a report. */
+DltStatus dlt_sys_asked_to_stop(void);
 
 /* Threads. */
 int dlt_sys_n_cpu(void); /* usable by this process */

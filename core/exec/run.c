@@ -224,14 +224,6 @@ static void announce(const DltTrainer *t)
     if (t->at.step > 0) dlt_log("resuming at step %lld", (long long)t->at.step);
 }
 
-/* Nothing has been trained yet, so there is nothing to save: the first signal ends the run. */
-static DltStatus interrupted(void)
-{
-    DltStatus how = dlt_asked_by_signal();
-    if (how != DLT_OK) dlt_log("interrupted before the first update; nothing was to be saved");
-    return how;
-}
-
 /* The variables that change what programs like this one do. */
 static const char *environment(DltArena *arena)
 {
@@ -280,15 +272,15 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
         dlt_capsule_arm(dlt_run_folder_path(t->folder), "the device was being opened\n");
     DLT_TRY(open_session(t, c, err));
     DLT_TRY(plan_all(t, err));
-    DLT_TRY(interrupted());
+    DLT_TRY(dlt_sys_asked_to_stop());
     first_state(t, c);
     arm_capsule(t);
     DLT_TRY(check_space(t, err));
     DLT_TRY(load_data(t, c, err));
-    DLT_TRY(interrupted());
+    DLT_TRY(dlt_sys_asked_to_stop());
     DLT_TRY(bind_all(t, c, err));
     DLT_TRY(take_up(t, c, err));
-    DLT_TRY(interrupted());
+    DLT_TRY(dlt_sys_asked_to_stop());
     announce(t);
     return DLT_OK;
 }
@@ -362,6 +354,8 @@ DltStatus dlt_train(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
     *result = (DltRunResult){0};
     DltStatus status = set_up(t, ckpt, err);
     if (status != DLT_OK) {
+        if (status == dlt_sys_asked_to_stop())
+            dlt_log("interrupted before the first update; nothing was to be saved");
         dlt_capsule_disarm();
         dlt_run_folder_discard(t->folder);
         return status;

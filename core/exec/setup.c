@@ -162,8 +162,10 @@ static DltStatus upload_chunk(const Upload *u, int64_t first, int64_t n, DltErr 
 static DltStatus upload_all(const Upload *u, DltErr *err)
 {
     int64_t n = dlt_program_source(u->p)->ds.n;
-    for (int64_t first = 0; first < n; first += u->chunk)
+    for (int64_t first = 0; first < n; first += u->chunk) {
+        DLT_TRY(dlt_sys_asked_to_stop());
         DLT_TRY(upload_chunk(u, first, n - first < u->chunk ? n - first : u->chunk, err));
+    }
     return DLT_OK;
 }
 

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "exec/capsule.h"
-#include <signal.h>
 
 enum { WARM_UPDATES = 2 }; /* first eager, then recorded: libraries and recorders may allocate */
 
@@ -53,22 +52,10 @@ static DltStatus frozen_update(DltTrainer *t, DltErr *err)
     return status;
 }
 
-DltStatus dlt_asked_by_signal(void)
-{
-    static const struct {
-        int signal;
-        DltStatus status;
-    } requests[] = {{SIGINT, DLT_SIGINT}, {SIGTERM, DLT_SIGTERM}, {SIGUSR1, DLT_STOPPED}};
-    int seen = dlt_sys_signal_seen();
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
-        if (requests[i].signal == seen) return requests[i].status;
-    return DLT_OK;
-}
-
 /* How the run was asked to stop, DLT_OK: it was not. */
 static DltStatus asked_to_stop(const DltTrainer *t)
 {
-    DltStatus by_signal = dlt_asked_by_signal();
+    DltStatus by_signal = dlt_sys_asked_to_stop();
     if (by_signal != DLT_OK) return by_signal;
     double since_s = (double)(dlt_sys_now_ns() - t->begin_ns) * 1e-9;
     bool reached = (t->o->stop_at > 0 && t->at.step >= t->o->stop_at) ||

@@ -74,8 +74,6 @@ typedef struct DltTrainer {
 /* trainer.c: from t->at.step to the end, or to a request to stop (DLT_STOPPED, DLT_SIGINT,
  * DLT_SIGTERM, with a checkpoint saved). */
 DltStatus dlt_trainer_run(DltTrainer *t, DltErr *err) DLT_CHECKED;
-/* DLT_SIGINT, DLT_SIGTERM, DLT_STOPPED when such a signal came, else DLT_OK. */
-DltStatus dlt_asked_by_signal(void);
 
 /* burst.c. Call prepare when single updates have run. */
 DltStatus dlt_burst_prepare(DltTrainer *t, DltErr *err) DLT_CHECKED; /* once; records */
