@@ -440,7 +440,13 @@ const DltDatasetDef dlt_dataset_csv = {
 DltStatus dlt_csv_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
                         DltErr *err)
 {
-    DltDataset ds = {.n = 0};
+    return dlt_csv_check_bad(arena, bytes, n, o, NULL, err);
+}
+
+DltStatus dlt_csv_check_bad(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
+                            DltBad *bad, DltErr *err)
+{
+    DltDataset ds = {.bad = bad};
     DltBlob *b = dlt_blob_memory(arena, "table", bytes, n);
     if (n == 0) return dlt_blob_err(b, err, "the file is empty");
     DLT_TRY(read_table(arena, o, b, NULL, &ds, err));

@@ -358,9 +358,15 @@ const DltDatasetDef dlt_dataset_npz = {
 DltStatus dlt_npy_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
                         DltErr *err)
 {
+    return dlt_npy_check_bad(arena, x, n_x, y, n_y, NULL, err);
+}
+
+DltStatus dlt_npy_check_bad(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
+                            DltBad *bad, DltErr *err)
+{
     static const NpyOpts none = {.layout = LAYOUT_AUTO};
     Source src = {&dlt_dataset_npy, &none, NULL};
-    DltDataset ds = {.n = 0};
+    DltDataset ds = {.bad = bad};
     DLT_TRY(describe(arena, &src, dlt_blob_memory(arena, "samples", x, n_x),
                      dlt_blob_memory(arena, "targets", y, n_y), NULL, &ds, err));
     DLT_TRY(load_npy(arena, &ds, err));

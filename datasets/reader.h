@@ -62,6 +62,11 @@ DltStatus dlt_csv_check(DltArena *arena, const void *bytes, int64_t n, const Dlt
                         DltErr *err) DLT_CHECKED;
 DltStatus dlt_npy_check(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
                         DltErr *err) DLT_CHECKED;
+/* The same with a ledger of what is left out. */
+DltStatus dlt_csv_check_bad(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
+                            DltBad *bad, DltErr *err) DLT_CHECKED;
+DltStatus dlt_npy_check_bad(DltArena *arena, const void *x, int64_t n_x, const void *y, int64_t n_y,
+                            DltBad *bad, DltErr *err) DLT_CHECKED;
 /* Text with a tokenizer that the caller has opened; shards of ids. */
 DltStatus dlt_text_check(DltArena *arena, const void *bytes, int64_t n, const DltOpts *o,
                          struct DltTokenizer *t, DltErr *err) DLT_CHECKED;

@@ -1,5 +1,5 @@
 /* YAML text -> tree with marks, through libyaml's event parser. No implicit typing: every scalar is
- * text, the field tables decide its type. Limits (LANGUAGE.md rule 2): 1 MiB, depth 64, 100,000
+ * text, the field tables decide its type. Limits (LANGUAGE.md rule 2): 1 MiB, depth 64, 50,000
  * nodes after alias expansion, 1,000 anchors, 64 KiB a scalar, 256 bytes a key. Duplicate keys, a
  * second document, recursive aliases, tabs in indentation and NULs are errors with their own
  * message. Merge keys (`<<`) add the keys of other maps; a key that arrives twice in one map is an
@@ -12,7 +12,7 @@
 enum {
     DLT_YAML_BYTES = 1 << 20,
     DLT_YAML_DEPTH = 64,
-    DLT_YAML_NODES = 100000,
+    DLT_YAML_NODES = 50000,
     DLT_YAML_SCALAR_BYTES = 64 << 10
 };
 

@@ -28,14 +28,14 @@ DltLines dlt_lines_split(DltArena *arena, const char *file, const char *bytes, i
         if (skip > 0) at += skip - 1;
     }
     const char **line = DLT_NEW_ARRAY(arena, n_line, const char *);
-    int64_t *line_byte = DLT_NEW_ARRAY(arena, n_line, int64_t);
+    int32_t *line_byte = DLT_NEW_ARRAY(arena, n_line, int32_t); /* of a file of at most 1 MiB */
     const char *start = n >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0 ? bytes + 3 : bytes;
     for (int i = 0; i < n_line; i++) {
         const char *stop = start;
         while (stop < end && break_bytes(stop, end) == 0)
             stop++;
         line[i] = dlt_arena_strn(arena, start, (size_t)(stop - start));
-        line_byte[i] = start - bytes;
+        line_byte[i] = (int32_t)(start - bytes);
         start = stop < end ? stop + break_bytes(stop, end) : stop;
     }
     lines.line = line;

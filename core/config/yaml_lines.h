@@ -10,7 +10,7 @@ typedef struct DltLines {
     const char *bytes; /* not owned */
     int64_t n_byte;
     const char *const *line;  /* NUL-terminated copies, without a BOM; NULL for UTF-16 */
-    const int64_t *line_byte; /* where each begins */
+    const int32_t *line_byte; /* where each begins */
     int n_line;
     bool utf16;
 } DltLines;

@@ -371,6 +371,33 @@ static DltStatus read_json(Reader *r, json_t *json, DltCheckpoint *c, json_t **m
     return status;
 }
 
+/* In memory a value takes some twenty times the room that it takes in the header. A tensor has at most
+ * eleven commas outside of quotes; a header with many more than its checksums allow is refused before. */
+static DltStatus check_size(const Reader *r)
+{
+    enum { COMMAS = 12, METADATA = 1000 };
+    static const char crcs[] = "\"dltrain.tensor_crc32\":\"";
+    const char *end = r->head + r->head_bytes;
+    const char *crc = memmem(r->head, (size_t)r->head_bytes, crcs, sizeof crcs - 1);
+    const char *close = NULL;
+    if (crc != NULL) crc += sizeof crcs - 1;
+    if (crc != NULL) close = memchr(crc, '"', (size_t)(end - crc));
+    int64_t n = 0, n_crc = close != NULL ? (close - crc) / CRC_DIGITS : 0;
+    bool quoted = false;
+    for (const char *c = r->head + LENGTH_BYTES; c < end; c++) {
+        if (quoted && *c == '\\') {
+            c++;
+        } else if (*c == '"') {
+            quoted = !quoted;
+        } else if (*c == ',' && !quoted) {
+            n++;
+        }
+    }
+    if (n <= COMMAS * n_crc + METADATA) return DLT_OK;
+    return damaged(r, "its header holds %lld values, too many for %lld tensors", (long long)n,
+                   (long long)n_crc);
+}
+
 DltStatus dlt_safetensors_parse(DltArena *arena, const DltFileHead *head, DltCheckpoint *c,
                                 int64_t *data, json_t **meta, DltErr *err)
 {
@@ -383,6 +410,7 @@ DltStatus dlt_safetensors_parse(DltArena *arena, const DltFileHead *head, DltChe
                                        &r.head_bytes, err));
     DLT_BUG_ON(head->n < r.head_bytes);
     DLT_TRY(check_head_crc(&r));
+    DLT_TRY(check_size(&r));
     json_error_t why;
     json_t *json = json_loadb(head->bytes + LENGTH_BYTES, (size_t)(r.head_bytes - LENGTH_BYTES),
                               JSON_REJECT_DUPLICATES, &why);

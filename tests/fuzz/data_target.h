@@ -68,6 +68,28 @@ static inline DltStatus data_csv_values(DltArena *arena, const void *bytes, int6
                     "{csv: t, target: [y, z], missing: drop, separator: space, ignore: id}", err);
 }
 
+/* Bad records are left out, up to a limit. */
+static inline DltStatus data_csv_skip(DltArena *arena, const void *bytes, int64_t n, DltErr *err)
+{
+    DltOpts o = {0};
+    DltBad bad = {.arena = arena, .limit = 5};
+    DLT_TRY(data_options(arena, &dlt_dataset_csv, "{csv: t, target: y, target_type: classes}", &o,
+                         err));
+    DltStatus status = dlt_csv_check_bad(arena, bytes, n, &o, &bad, err);
+    DLT_BUG_ON(bad.n > bad.limit);
+    return status;
+}
+
+static inline DltStatus data_npy_skip(DltArena *arena, const void *bytes, int64_t n, DltErr *err)
+{
+    int64_t n_y;
+    const uint8_t *y = data_labels(bytes, &n, &n_y);
+    DltBad bad = {.arena = arena, .limit = 3};
+    DltStatus status = dlt_npy_check_bad(arena, y + n_y, n, y, n_y, &bad, err);
+    DLT_BUG_ON(bad.n > bad.limit);
+    return status;
+}
+
 static inline DltStatus data_ids(DltArena *arena, const void *bytes, int64_t n, const char *yaml,
                                  DltErr *err)
 {
@@ -138,6 +160,8 @@ static const DataFormat data_formats[] = {
     {"tokens_header", data_tokens_header},
     {"text", data_text},
     {"vocabulary", data_tokenizer},
+    {"csv_skip", data_csv_skip},
+    {"npy_skip", data_npy_skip},
 };
 enum { N_DATA_FORMAT = sizeof data_formats / sizeof data_formats[0] };
 
@@ -149,7 +173,8 @@ static inline void data_target(const uint8_t *data, size_t size)
     dlt_err_init(&err);
     DltStatus status =
         data_formats[data[0] % N_DATA_FORMAT].check(arena, data + 1, (int64_t)size - 1, &err);
-    DLT_BUG_ON(status != DLT_OK && (err.n != 1 || err.report[0].status != status));
+    DLT_BUG_ON(status != DLT_OK && (err.n < 1 || err.n > 2 || err.report[0].status != status));
+    DLT_BUG_ON(err.n == 2 && !err.report[1].note);
     DLT_BUG_ON(status != DLT_OK && status != DLT_E_DATA && status != DLT_E_CONFIG);
     DLT_BUG_ON(status == DLT_OK && err.n != 0);
     dlt_arena_free(arena);
