@@ -7,17 +7,21 @@
 set -eu
 cd "$(dirname "$0")/.."
 flags='OPT=-O0 -g'
+extra='EXTRA=-DDLT_FAULTS' # so that tests can make calls fail
 san='SAN=--coverage'
-build=$(make -s "$flags" "$san" CUDA_BUILD=0 --eval 'where: ; @echo $(B)' where)
+build=$(make -s "$flags" "$san" "$extra" CUDA_BUILD=0 --eval 'where: ; @echo $(B)' where)
 suites=$(ls tests/unit/test_schema.c tests/unit/test_suggest.c tests/unit/test_registry.c tests/unit/test_expand.c \
     tests/unit/test_yaml*.c tests/unit/test_config*.c tests/unit/test_checkpoint*.c tests/unit/test_data_*.c \
     tests/unit/test_token*.c tests/unit/test_loader*.c tests/unit/test_run*.c tests/unit/test_train.c \
+    tests/unit/test_on_bad.c tests/unit/test_bad_data.c tests/unit/test_cases.c tests/unit/test_reader*.c \
     tests/fault/*.c 2>/dev/null | sed "s|^|$build/|; s|\.c\$||")
 find "$build" -name '*.gcda' -exec rm -f {} + 2>/dev/null || true
 # shellcheck disable=SC2086
-make -s -j"$(nproc)" "$flags" "$san" CUDA_BUILD=0 "$build/dltrain" "$build/dltrain-dnnl.so" $suites
+make -s -j"$(nproc)" "$flags" "$san" "$extra" CUDA_BUILD=0 "$build/dltrain" "$build/dltrain-dnnl.so" $suites
 for t in $suites; do "$t" >/dev/null 2>&1 || echo "coverage: $t failed" >&2; done
-for t in tests/golden/*.sh tests/e2e/report.sh; do BUILD=$build "$t" >/dev/null 2>&1 || true; done
+DLT_FULL=1 DLT_SCENARIO=inspect "$build/tests/fault/test_scenarios" every_call_may_fail >/dev/null 2>&1 ||
+    echo "coverage: every fault of inspect failed" >&2
+for t in tests/golden/*.sh tests/e2e/report.sh tests/e2e/text.sh tests/e2e/cases.sh; do BUILD=$build "$t" >/dev/null 2>&1 || true; done
 report() { # NAME FILE...
     name=$1
     shift
