@@ -54,7 +54,7 @@ $B/f64/%.o: %.c
 $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(FLAGS_$(subst /,_,$(dir $*))) -MMD -MP -c -o $@ $<
-$B/cmd/version.o: EXTRA += -DDLT_VERSION='"$(VERSION)"'
+$B/cmd/version.o: override EXTRA += -DDLT_VERSION='"$(VERSION)"'
 # the texts of `dltrain init NAME`: configs/ as C strings
 STARTERS := mlp:fashion_mlp cnn:fashion_lenet resnet:resnet8 table:iris
 $B/starters.c: $(foreach s,$(STARTERS),configs/$(lastword $(subst :, ,$s)).yaml)
@@ -129,7 +129,7 @@ $B/fault/%.o: %.c
 	$(CC) $(CFLAGS) -DDLT_FAULTS -MMD -MP -c -o $@ $<
 # (and arenas with blocks so small that every request is an allocation of its own)
 FAULT_O := $B/fault/core/base/sys.o $B/fault/core/base/fault.o $B/fault/core/base/arena.o
-$B/fault/core/base/arena.o: EXTRA += -DDLT_MEAN
+$B/fault/core/base/arena.o: override EXTRA += -DDLT_MEAN
 $(patsubst %.c,$B/%,$(wildcard tests/fault/*.c)): $B/tests/fault/%: $B/fault/tests/fault/%.o \
  $(FAULT_O) $B/libdlt.a
 	@mkdir -p $(@D)

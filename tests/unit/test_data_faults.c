@@ -2,6 +2,7 @@
  * well (T-OOM, T-IO): a RESOURCE or DATA report, never a crash. Needs the fault build (make faults). */
 #include "data_help.h"
 #include "ops/data_ops.h"
+#include "tests/fuzz/data_target.h"
 
 typedef struct Faults {
     Help help;
@@ -40,6 +41,7 @@ static DltStatus use_set(Faults *f, int set)
     DLT_TRY(dlt_yaml_parse(h->arena, "o", text, (int64_t)strlen(text), &tree, &h->err));
     DLT_TRY(dlt_schema_read(h->arena, def->fields, def->opt_size, tree, def->name, DLT_NO_MARK, &o,
                             &h->err));
+    f->ds = (DltDataset){.bad = NULL};
     DLT_TRY(def->open(h->arena, &o, ".", NULL, &f->ds, &h->err));
     DLT_TRY(def->load(h->arena, &f->ds, &h->err));
     DltLoaderConfig c = {.split = {&f->ds, f->ds.n, NULL}, .batch = 3, .n_thread = 2, .depth = 2};
@@ -98,8 +100,64 @@ static void every_call_may_fail(void **state)
     assert_true(points > 300);
 }
 
+/* One input of the fuzzers' corpus, whose first byte chooses the reader, with the k-th allocation failing. */
+static bool corpus_survives(Faults *f, const uint8_t *bytes, int64_t n, const char *spec)
+{
+    volatile DltStatus status = DLT_E_RESOURCE;
+    volatile bool failed = true;
+    dlt_err_init(&f->help.err);
+    f->help.arena = dlt_arena_new();
+    if (f->help.arena == NULL) fail();
+    if (setjmp(f->no_memory) == 0) {
+        assert_true(dlt_sys_fault_set(spec));
+        status = data_formats[bytes[0] % N_DATA_FORMAT].check(f->help.arena, bytes + 1, n - 1,
+                                                              &f->help.err);
+        failed = status == DLT_E_RESOURCE;
+        assert_int_equal(status != DLT_OK, f->help.err.n > 0);
+    }
+    assert_true(dlt_sys_fault_set(""));
+    dlt_arena_free(f->help.arena);
+    return !failed;
+}
+
+static Faults corpus_faults;
+static int corpus_points;
+
+static void each_corpus_file(void *ctx, const char *path)
+{
+    (void)ctx;
+    uint8_t bytes[1 << 16];
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    int64_t n = read(fd, bytes, sizeof bytes);
+    close(fd);
+    assert_true(n > 0);
+    for (int forever = 0; forever < 2; forever++) {
+        char spec[64];
+        int k = 0;
+        do {
+            k++;
+            snprintf(spec, sizeof spec, "mem:%d:ENOMEM:%s", k, forever ? "forever" : "once");
+        } while (!corpus_survives(&corpus_faults, bytes, n, spec));
+        corpus_points += k - 1;
+    }
+}
+
+static void every_reader_may_run_out(void **state)
+{
+    (void)state;
+    if (!dlt_sys_fault_set("")) skip();
+    current = &corpus_faults;
+    dlt_arena_on_oom(no_memory);
+    assert_true(dlt_sys_glob("tests/fuzz/corpus/data/*", each_corpus_file, NULL) > 20);
+    dlt_arena_on_oom(NULL);
+    print_message("%d allocations failed\n", corpus_points);
+    assert_true(corpus_points > 100);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call_may_fail),
+                                       cmocka_unit_test(every_reader_may_run_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
