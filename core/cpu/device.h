@@ -2,6 +2,7 @@
 #ifndef DLT_CPU_DEVICE_H
 #define DLT_CPU_DEVICE_H
 
+#include "base/dtype.h"
 #include "cpu/cpu.h"
 
 typedef struct DltRegion {
@@ -38,6 +39,9 @@ DltStatus dlt_cpu_plugin_find(DltArena *arena, const char *plugin_folder,
 
 /* A pause of some nanoseconds inside a spinning loop. */
 void dlt_cpu_relax(void);
+
+/* Sum of x^2 in a fixed order, in the processor's widest vectors. */
+double dlt_cpu_squares(const DltReal *x, int64_t n);
 
 /* The processor's name and the memory that this process may use (control group counted). */
 void dlt_cpu_machine(DltDeviceInfo *info);

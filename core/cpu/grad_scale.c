@@ -1,5 +1,6 @@
 /* Between gradients and updates: accumulation over micro batches, the global norm, and the one
  * factor that updates apply to gradients. */
+#include "cpu/device.h"
 #include "cpu/plain.h"
 #include "ops/step.h"
 #include "ops/update_ops.h"
@@ -53,7 +54,7 @@ typedef struct Squares {
 static void squares_task(void *ctx, int64_t begin, int64_t end)
 {
     const Squares *s = ctx;
-    s->partial[begin / GRAIN] = dlt_dot(s->x + begin, s->x + begin, end - begin);
+    s->partial[begin / GRAIN] = dlt_cpu_squares(s->x + begin, end - begin);
 }
 
 /* Sum of the squares of a node's operand i, in a fixed order. */

@@ -1,5 +1,5 @@
 /* The one file of the CPU backend that knows instruction sets: a register tile for AVX2 with fused
- * multiply-add (Intel Haswell, AMD Zen and later) and the pause of a spinning thread. Chosen when a
+ * multiply-add (Intel Haswell, AMD Zen and later), sums of squares and the pause of a spinning thread. Chosen when a
  * kernel is selected, by what the processor says; other machines use the portable forms. */
 #include "cpu/device.h"
 #include "cpu/gemm.h"
@@ -16,6 +16,28 @@ void dlt_cpu_relax(void)
 {
 }
 #endif
+
+#if defined(__x86_64__)
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CLONES
+#endif
+
+enum { LANES = 32 }; /* so many sums hide how long an addition takes */
+
+CLONES double dlt_cpu_squares(const DltReal *x, int64_t n)
+{
+    double lane[LANES] = {0}, eight[8] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lane[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i + k < n; k++)
+        lane[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; k < LANES; k++)
+        eight[k % 8] += lane[k];
+    return dlt_lanes_total(eight);
+}
 
 #if defined(__x86_64__) && !defined(DLT_REAL_DOUBLE)
 

@@ -41,6 +41,7 @@ extern const DltKernel *const dlt_fast_rms_norm_bwd[];
 extern const DltKernel *const dlt_fast_sgd_update[];
 extern const DltKernel *const dlt_fast_adam_update[];
 extern const DltKernel *const dlt_fast_reorder[];
+extern const DltKernel *const dlt_fast_cast[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_low_unary_fwd, dlt_low_unary_bwd, dlt_low_binary, dlt_low_bias_bwd,
@@ -62,8 +63,9 @@ typedef struct DltFlatLow {
     const uint16_t *x, *saved;
     uint16_t *y;
 } DltFlatLow;
-/* y = x rounded to bf16, nearest even; x = y */
+/* y = x rounded to bf16, nearest even; and back. */
 void dlt_fast_narrow(const float *x, uint16_t *y, int64_t n);
+void dlt_fast_widen(const uint16_t *x, float *y, int64_t n);
 void dlt_fast_act_low(void *flat, int64_t begin, int64_t end);
 void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made,
                      const void *saved);

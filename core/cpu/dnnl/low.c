@@ -6,7 +6,7 @@
 
 enum { PIECE = 512 };
 
-DLT_CLONES static void widen(const uint16_t *x, float *y, int64_t n)
+DLT_CLONES void dlt_fast_widen(const uint16_t *x, float *y, int64_t n)
 {
     DltV8 v;
     int64_t i = 0;
@@ -34,8 +34,8 @@ void dlt_fast_act_low(void *flat, int64_t begin, int64_t end)
     float x[PIECE], s[PIECE];
     for (int64_t i = begin; i < end; i += PIECE) {
         int64_t n = end - i < PIECE ? end - i : PIECE;
-        widen(f->x + i, x, n);
-        if (f->saved) widen(f->saved + i, s, n);
+        dlt_fast_widen(f->x + i, x, n);
+        if (f->saved) dlt_fast_widen(f->saved + i, s, n);
         DltFlat wide = {.fn = f->fn, .x = x, .saved = s, .y = x};
         if (f->saved)
             dlt_fast_act_grad(&wide, 0, n);
@@ -78,8 +78,8 @@ DLT_INLINE void combine(const Pair *p, int64_t begin, int64_t end, DltBinaryFn f
     float a[PIECE], b[PIECE];
     for (int64_t i = begin; i < end; i += PIECE) {
         int64_t n = end - i < PIECE ? end - i : PIECE;
-        widen(p->a + i, a, n);
-        widen(p->b + i, b, n);
+        dlt_fast_widen(p->a + i, a, n);
+        dlt_fast_widen(p->b + i, b, n);
         for (int64_t j = 0; j < n; j++)
             a[j] = fn == DLT_ADD ? a[j] + b[j] : fn == DLT_SUB ? a[j] - b[j] : a[j] * b[j];
         dlt_fast_narrow(a, p->y + i, n);

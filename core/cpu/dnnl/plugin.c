@@ -66,6 +66,7 @@ static const DltKernel *const *kernels(int kind)
         [DLT_OP_rms_norm_bwd] = dlt_fast_rms_norm_bwd,
         [DLT_OP_sgd_update] = dlt_fast_sgd_update,
         [DLT_OP_adam_update] = dlt_fast_adam_update,
+        [DLT_OP_cast] = dlt_fast_cast,
         [DLT_OP_reorder] = dlt_fast_reorder,
         [DLT_OP_attention_fwd] = dlt_fast_attention_fwd,
         [DLT_OP_attention_bwd] = dlt_fast_attention_bwd,

@@ -1,6 +1,7 @@
-/* matmul for AVX-512, whose 32 registers hold 8 rows of 48 columns: 24 sums, and 11 loads for 24 multiplications. One task
- * makes two or three vectors of columns over a band of rows; its strip of b is packed some hundred rows at a time, a is
- * read where it lies. Each sum runs over k in order, in blocks that depend on k alone, so neither the strips nor the
+/* matmul for AVX-512, whose 32 registers hold 8 rows of 48 columns: 24 sums, and 11 loads for 24 multiplications. a is
+ * packed first, [group of 8 rows][k][8], unless it is very large or meets few columns. Then one task makes two or three
+ * vectors of columns over a band of rows; its strip of b is packed some hundred rows at a time. Each sum runs over k in
+ * order, in blocks that depend on k alone, so neither the strips nor the
  * bands (which do depend on the threads) change a bit. Goto & van de Geijn 2008. */
 #include "cpu/dnnl/product.h"
 
@@ -9,11 +10,19 @@ enum {
     VECTORS = 3, /* of a strip */
     COLS = VECTORS * LANES,
     ROWS = 8,
-    DEPTH = 256,     /* rows of a strip: 48 KiB */
-    BAND = 512,      /* rows of a, most */
-    LEAST_BAND = 32, /* packing costs as much as so many rows */
-    AHEAD = 8        /* rows of b that packing asks for beforehand */
+    DEPTH = 256,         /* rows of a strip: 48 KiB */
+    BAND = 512,          /* rows of a, most */
+    LEAST_BAND = 32,     /* packing costs as much as so many rows */
+    LEAST_COLS = 96,     /* that a packed a pays for */
+    MOST_A = 1 << 23,    /* elements of a packed a: 32 MiB */
+    GROUP_GRAIN = 32768, /* elements of a packing task */
+    AHEAD = 8            /* rows of b that packing asks for beforehand */
 };
+
+typedef struct Wide {
+    DltProductTask p;
+    float *a; /* packed, or NULL */
+} Wide;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -21,6 +30,72 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     if (dlt_dnnl_block() == 16 && dlt_matmul_gemm(n).m >= ROWS) return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text, "for AVX-512, from %d rows on", ROWS);
     return false;
+}
+
+/* ---- packing a: out[k][8] for each group of 8 rows ---- */
+
+#define MIX8(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+
+/* out[j][i] = in[i][j] of 8 x 8. */
+DLT_INLINE void turn_eight(const float *in, int64_t row, float *out)
+{
+    DltV8 x[8], y[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        x[i] = *(const DltV8 *)(in + i * row);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = MIX8(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        y[i + 1] = MIX8(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            x[i + 2 * k] = MIX8(y[i + k], y[i + 2 + k], 0, 1, 8, 9, 4, 5, 12, 13);
+            x[i + 2 * k + 1] = MIX8(y[i + k], y[i + 2 + k], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        *(DltV8 *)(out + c * 8) = MIX8(x[c], x[4 + c], 0, 1, 2, 3, 8, 9, 10, 11);
+        *(DltV8 *)(out + (4 + c) * 8) = MIX8(x[c], x[4 + c], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+DLT_CLONES static void pack_group(const DltGemm *g, bool turned, const float *a, int64_t row,
+                                  float *out)
+{
+    int64_t rows = g->m - row < ROWS ? g->m - row : ROWS, k = 0;
+    if (rows == ROWS && turned)
+        for (; k < g->k; k++)
+            *(DltV8 *)(out + k * ROWS) = *(const DltV8 *)(a + k * g->m + row);
+    for (; rows == ROWS && k + 8 <= g->k; k += 8)
+        turn_eight(a + row * g->k + k, g->k, out + k * ROWS);
+    for (; k < g->k; k++)
+        for (int64_t i = 0; i < ROWS; i++)
+            out[k * ROWS + i] = i >= rows ? 0.0F
+                                : turned  ? a[k * g->m + row + i]
+                                          : a[(row + i) * g->k + k];
+}
+
+static int64_t groups(const DltGemm *g)
+{
+    return (g->m + ROWS - 1) / ROWS;
+}
+
+static bool packs_a(const DltGemm *g)
+{
+    return g->n >= LEAST_COLS && g->batch * groups(g) * ROWS * g->k <= MOST_A;
+}
+
+/* Groups [begin, end) of all matrices. */
+static void pack_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Wide *w = ctx;
+    const DltGemm *g = &w->p.g;
+    for (int64_t i = begin; i < end; i++)
+        pack_group(g, w->p.attr->ta, w->p.a + i / groups(g) * g->m * g->k, i % groups(g) * ROWS,
+                   w->a + i * ROWS * g->k);
 }
 
 /* ---- packing: out[kc][width], width whole vectors, zeros behind n ---- */
@@ -139,17 +214,18 @@ DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t 
 typedef struct Column {
     DltTileA a;
     const float *b;
-    int64_t rows, kc, n, ldc;
+    int64_t rows, kc, n, ldc, group; /* from a's row 0 to row 8 */
     float *c;
     bool add;
 } Column;
 
-DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors)
+DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors, bool packed)
 {
     _Alignas(64) float copy[ROWS * COLS];
-    DltTileA at = {k->a.a + row * k->a.row, k->a.row, k->a.step};
+    int64_t in_group = row % ROWS * k->a.row, width = vectors * LANES;
+    DltTileA at = {k->a.a + row / ROWS * k->group + in_group, k->a.row, k->a.step};
+    if (packed) at.row = 1, at.step = ROWS; /* known to the compiler */
     float *c = k->c + row * k->ldc;
-    int64_t width = vectors * LANES;
     if (k->n == width) {
         tile(rows, vectors, at, k->b, k->kc, c, k->ldc, k->add);
         return;
@@ -160,27 +236,45 @@ DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors)
             c[i * k->ldc + j] = (k->add ? c[i * k->ldc + j] : 0.0F) + copy[i * width + j];
 }
 
-DLT_INLINE void column(const Column *k, int vectors)
+DLT_INLINE void column(const Column *k, int vectors, bool packed)
 {
     int64_t row = 0;
     for (; row + ROWS <= k->rows; row += ROWS)
-        some_rows(k, row, ROWS, vectors);
+        some_rows(k, row, ROWS, vectors, packed);
     for (; row + 4 <= k->rows; row += 4)
-        some_rows(k, row, 4, vectors);
+        some_rows(k, row, 4, vectors, packed);
     for (; row < k->rows; row++)
-        some_rows(k, row, 1, vectors);
+        some_rows(k, row, 1, vectors, packed);
+}
+
+DLT_CLONES static void columns(const Column *k, int64_t width)
+{
+    bool packed = k->a.row == 1 && k->a.step == ROWS;
+    if (width == COLS && packed)
+        column(k, 3, true);
+    else if (width == COLS)
+        column(k, 3, false);
+    else if (width == 2 * LANES && packed)
+        column(k, 2, true);
+    else if (width == 2 * LANES)
+        column(k, 2, false);
+    else
+        column(k, 1, false);
 }
 
 /* ---- tasks ---- */
 
 /* Task t: strip t % strips of band t / strips % bands of matrix t / (strips bands). */
-DLT_CLONES static void one_task(const DltProductTask *p, int64_t t)
+DLT_CLONES static void one_task(const Wide *w, int64_t t)
 {
     _Alignas(64) float packed[(DEPTH + LANES) * COLS];
+    const DltProductTask *p = &w->p;
     const DltGemm *g = &p->g;
     int64_t matrix = t / (p->strips * p->bands), band = t / p->strips % p->bands;
     int64_t vectors = (g->n + LANES - 1) / LANES, strip = t % p->strips;
-    int64_t row = band * g->m / p->bands, rows = (band + 1) * g->m / p->bands - row;
+    int64_t row = band * groups(g) / p->bands * ROWS;
+    int64_t rows = (band + 1) * groups(g) / p->bands * ROWS;
+    rows = (rows < g->m ? rows : g->m) - row;
     int64_t col = strip * vectors / p->strips * LANES;
     int64_t end = (strip + 1) * vectors / p->strips * LANES,
             n = end < g->n ? end - col : g->n - col;
@@ -197,15 +291,16 @@ DLT_CLONES static void one_task(const DltProductTask *p, int64_t t)
         else
             pack_rows(&s, g->n);
         Column c = {.b = packed, .rows = rows, .kc = s.kc, .n = n, .ldc = g->n, .add = k > 0};
+        c.c = p->c + offset;
         c.a = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
                           : (DltTileA){a + row * g->k + k, g->k, 1};
-        c.c = p->c + offset;
-        if (s.width == COLS)
-            column(&c, 3);
-        else if (s.width == 2 * LANES)
-            column(&c, 2);
-        else
-            column(&c, 1);
+        c.group = ROWS * c.a.row;
+        if (w->a) {
+            c.group = ROWS * g->k;
+            c.a =
+                (DltTileA){w->a + (matrix * groups(g) + row / ROWS) * c.group + k * ROWS, 1, ROWS};
+        }
+        columns(&c, s.width);
     }
     dlt_product_epilogue(p, offset, rows, col, n);
 }
@@ -216,19 +311,34 @@ static void task(void *ctx, int64_t begin, int64_t end)
         one_task(ctx, t);
 }
 
-static DltStatus launch(const DltCall *c, DltErr *err)
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
+    (void)dev;
     (void)err;
-    DltProductTask p = dlt_product_of(c);
-    int64_t vectors = (p.g.n + LANES - 1) / LANES, wish = 2 * dlt_pool_threads(c->stream);
-    p.strips = (vectors + VECTORS - 1) / VECTORS;
-    if (p.strips % 2 == 1 && p.strips > 1) p.strips++; /* equal work for two threads */
-    p.bands = (p.g.m + BAND - 1) / BAND;
-    int64_t more = wish / (p.strips * p.g.batch), most = p.g.m / LEAST_BAND;
-    if (more > most) more = most;
-    if (more > p.bands) p.bands = more;
-    dlt_pool_for(c->stream, p.g.batch * p.bands * p.strips, 1, task, &p);
+    DltGemm g = dlt_matmul_gemm(n);
+    if (packs_a(&g)) p->work_bytes = (size_t)(g.batch * groups(&g) * ROWS * g.k) * sizeof(float);
     return DLT_OK;
 }
 
-const DltKernel dlt_wide_product = {"matmul.cpu.wide", accepts, NULL, launch};
+static DltStatus launch(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    Wide w = {.p = dlt_product_of(c)};
+    DltProductTask *p = &w.p;
+    int64_t vectors = (p->g.n + LANES - 1) / LANES, wish = 2 * dlt_pool_threads(c->stream);
+    p->strips = (vectors + VECTORS - 1) / VECTORS;
+    if (p->strips % 2 == 1 && p->strips > 1) p->strips++; /* equal work for two threads */
+    p->bands = (p->g.m + BAND - 1) / BAND;
+    int64_t more = wish / (p->strips * p->g.batch), most = p->g.m / LEAST_BAND;
+    if (more > most) more = most;
+    if (more > p->bands) p->bands = more;
+    if (packs_a(&p->g)) {
+        int64_t grain = GROUP_GRAIN / (ROWS * p->g.k);
+        w.a = c->work;
+        dlt_pool_for(c->stream, p->g.batch * groups(&p->g), grain > 0 ? grain : 1, pack_task, &w);
+    }
+    dlt_pool_for(c->stream, p->g.batch * p->bands * p->strips, 1, task, &w);
+    return DLT_OK;
+}
+
+const DltKernel dlt_wide_product = {"matmul.cpu.wide", accepts, prepare, launch};
