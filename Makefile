@@ -68,8 +68,9 @@ $B/starters.o: $B/starters.c
 	$(CC) -std=c17 -fPIC -c -o $@ $<
 
 # plug-ins: undefined core symbols are resolved by the program that opens them
-# a x + b may be one operation: the fast kernels name their order of sums, not each rounding
-FLAGS_core_cpu_dnnl_ := -fopenmp -ffp-contract=fast
+# a x + b may be one operation: the fast kernels name their order of sums, not each rounding;
+# loops for AVX-512 use its whole width
+FLAGS_core_cpu_dnnl_ := -fopenmp -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
 $B/dltrain-dnnl.so: $(DNNL_SRC:%.c=$B/%.o)
 	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm
 # sm_80 code runs on 8.6 and 8.9 too; PTX serves what is newer than Hopper
