@@ -443,5 +443,5 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 
 static const DltKernel fwd_k = {"attention_fwd.cpu.blocked", accepts, NULL, forward};
 static const DltKernel bwd_k = {"attention_bwd.cpu.blocked", accepts, NULL, backward};
-const DltKernel *const dlt_fast_attention_fwd[] = {&fwd_k, NULL};
-const DltKernel *const dlt_fast_attention_bwd[] = {&bwd_k, NULL};
+const DltKernel *const dlt_fast_attention_fwd[] = {&fwd_k, &dlt_low_attention_fwd, NULL};
+const DltKernel *const dlt_fast_attention_bwd[] = {&bwd_k, &dlt_low_attention_bwd, NULL};

@@ -45,7 +45,8 @@ extern const DltKernel *const dlt_fast_cast[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_low_unary_fwd, dlt_low_unary_bwd, dlt_low_binary, dlt_low_bias_bwd,
-    dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter;
+    dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter,
+    dlt_low_attention_fwd, dlt_low_attention_bwd;
 extern const DltKernel dlt_fast_first_conv_filter;         /* after oneDNN's in its list */
 extern const DltKernel dlt_fast_product, dlt_wide_product; /* before sgemm in its list */
 
