@@ -180,9 +180,15 @@ DLT_CUDA_KERNEL(pw_bwd, "pointwise_loss_bwd.cuda.flat", dlt_cuda_accepts_plain, 
 } // namespace
 
 extern "C" {
-const DltKernel *const dlt_cuda_cross_entropy_fwd[] = {&ce_fwd, nullptr};
-const DltKernel *const dlt_cuda_cross_entropy_bwd[] = {&ce_bwd, nullptr};
-const DltKernel *const dlt_cuda_cross_entropy_both[] = {&ce_both, nullptr};
+/* vocab_loss.cu */
+extern const DltKernel dlt_cuda_cross_entropy_fwd_vocab, dlt_cuda_cross_entropy_bwd_vocab,
+    dlt_cuda_cross_entropy_both_vocab;
+const DltKernel *const dlt_cuda_cross_entropy_fwd[] = {&dlt_cuda_cross_entropy_fwd_vocab, &ce_fwd,
+                                                       nullptr};
+const DltKernel *const dlt_cuda_cross_entropy_bwd[] = {&dlt_cuda_cross_entropy_bwd_vocab, &ce_bwd,
+                                                       nullptr};
+const DltKernel *const dlt_cuda_cross_entropy_both[] = {&dlt_cuda_cross_entropy_both_vocab,
+                                                        &ce_both, nullptr};
 const DltKernel *const dlt_cuda_pointwise_loss_fwd[] = {&pw_fwd, nullptr};
 const DltKernel *const dlt_cuda_pointwise_loss_bwd[] = {&pw_bwd, nullptr};
 }

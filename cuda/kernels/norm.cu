@@ -188,8 +188,13 @@ DLT_CUDA_KERNEL(rms_bwd_row, "rms_norm_bwd.cuda.row", accepts, prepare_grad, rms
 } // namespace
 
 extern "C" {
-const DltKernel *const dlt_cuda_layer_norm_fwd[] = {&layer_fwd_row, nullptr};
-const DltKernel *const dlt_cuda_layer_norm_bwd[] = {&layer_bwd_row, nullptr};
-const DltKernel *const dlt_cuda_rms_norm_fwd[] = {&rms_fwd_row, nullptr};
-const DltKernel *const dlt_cuda_rms_norm_bwd[] = {&rms_bwd_row, nullptr};
+/* norm_pack.cu */
+extern const DltKernel dlt_cuda_layer_fwd_pack, dlt_cuda_layer_bwd_pack, dlt_cuda_rms_fwd_pack,
+    dlt_cuda_rms_bwd_pack;
+const DltKernel *const dlt_cuda_layer_norm_fwd[] = {&dlt_cuda_layer_fwd_pack, &layer_fwd_row,
+                                                    nullptr};
+const DltKernel *const dlt_cuda_layer_norm_bwd[] = {&dlt_cuda_layer_bwd_pack, &layer_bwd_row,
+                                                    nullptr};
+const DltKernel *const dlt_cuda_rms_norm_fwd[] = {&dlt_cuda_rms_fwd_pack, &rms_fwd_row, nullptr};
+const DltKernel *const dlt_cuda_rms_norm_bwd[] = {&dlt_cuda_rms_bwd_pack, &rms_bwd_row, nullptr};
 }

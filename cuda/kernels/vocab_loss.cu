@@ -1,0 +1,139 @@
+/* Cross entropy over long rows, vocabularies: a block takes a row, reads it once from memory, keeps it
+ * in shared memory, and writes its gradient. Each thread keeps a running maximum and sum of its own
+ * elements, so that one pass finds log-sum-exp (Milakov & Gimelshein 2018). Two blocks share a
+ * multiprocessor: one loads while the other computes. Formulas: ops/loss_ops.h. */
+#include "cuda/kernels/cross_entropy.cuh"
+#include "cuda/kernels/sums.cuh"
+
+namespace
+{
+
+enum { THREADS = 512, LEAST = 2048, PER_SM = 2, RESERVED = 2048 };
+constexpr float LOG2E = 1.4426950408889634f;
+
+/* One row: loss_r = w (lse - x_y), d_v = scale w (p_v - [v = y]).  logits [rows, V] T, y [rows] i32, w
+ * [rows / per_sample] -> loss f64[2] or NULL, dlogits [rows, V] G or NULL (may be the logits' memory).
+ * V a multiple of 8. */
+template <typename T, typename G>
+__global__ void __launch_bounds__(THREADS)
+    vocab_k(Rows d, const T *logits, const int32_t *y, In w, const DltStepState *step, double *loss,
+            G *dlogits, double *part, unsigned *ticket)
+{
+    begin();
+    constexpr int N = 8;
+    DLT_DYNAMIC_SHARED(uint4, kept_packs);
+    T *kept = (T *)kept_packs;
+    double sum[2] = {};
+    float scale = dlogits ? gradient_scale(step) : 0.0f;
+    int packs = (int)(d.n / N);
+    for (int64_t r = blockIdx.x; r < d.rows; r += gridDim.x) {
+        const T *x = logits + r * d.n;
+        int32_t label = y[r];
+        float sample = w.p ? w[r / d.per_sample] : 1.0f, m = -INFINITY, e = 0;
+        bool counts = label != d.ignore, bad = counts && (label < 0 || label >= d.n);
+        float xy = counts && !bad ? to_float(x[label]) : 0.0f;
+#pragma unroll 4
+        for (int i = (int)threadIdx.x; i < packs; i += THREADS) {
+            float v[N], top = m;
+            for (int k = 0; k < N; k += Pack<T>::n) {
+                Pack<T> raw = load_pack(x + i * N + k);
+                if (dlogits) store_pack(kept + i * N + k, raw);
+                for (int j = 0; j < Pack<T>::n; j++)
+                    v[k + j] = to_float(raw.v[j]) * LOG2E;
+            }
+            for (int k = 0; k < N; k++)
+                top = fmaxf(top, v[k]);
+            e *= exp2f(m - (top == -INFINITY ? 0.0f : top));
+            for (int k = 0; k < N; k++)
+                e += exp2f(v[k] - top);
+            m = top;
+        }
+        float top = block_max(m);
+        float lse2 = top + log2f(block_sum(e * exp2f(m - top)));
+        if (threadIdx.x == 0 && counts) {
+            if (sample != 0.0f) sum[0] += (double)(sample * (lse2 / LOG2E - xy));
+            if (bad) sum[0] = (double)NAN;
+            sum[1] += (double)sample;
+        }
+        float q = counts ? sample * scale : 0.0f;
+        for (int i = (int)threadIdx.x; dlogits && i < packs; i += THREADS) {
+            float g[N];
+            load_v<T, N>(kept + i * N, g);
+            for (int k = 0; k < N; k++) {
+                float p = exp2f(g[k] * LOG2E - lse2) - (i * N + k == label ? 1.0f : 0.0f);
+                g[k] = q == 0.0f ? 0.0f : q * p;
+            }
+            store_v<G, N>(dlogits + r * d.n + i * N, g);
+        }
+    }
+    if (loss && grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) {
+        loss[0] = sum[0];
+        loss[1] = sum[1];
+    }
+}
+
+static DltStatus vocab(const DltCall *c, DltErr *err, double *loss, void *dlogits, DltDtype dtype)
+{
+    const DltCrossEntropy *a = (const DltCrossEntropy *)c->node->attr;
+    Rows d = {};
+    d.n = last_dim(c->node->in[0]);
+    d.rows = count_of(c->node->in[1]);
+    int64_t samples = c->node->in[2] ? count_of(c->node->in[2]) : d.rows;
+    d.per_sample = samples ? d.rows / samples : 1;
+    d.ignore = a->ignore;
+    int64_t most = PER_SM * (int64_t)c->stream->dev->n_sm;
+    unsigned blocks = (unsigned)(d.rows < 1 ? 1 : d.rows < most ? d.rows : most);
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, DLT_FLOAT_TYPE(dtype, G, {
+                       size_t shared = dlogits ? (size_t)d.n * sizeof(T) : 0;
+                       s = enqueue(c, err, vocab_k<T, G>, blocks, THREADS, shared, d,
+                                   (const T *)c->in[0], (const int32_t *)c->in[1], input(c, 2),
+                                   (const DltStepState *)c->in[4], loss, (G *)dlogits,
+                                   (double *)c->work, c->stream->ticket);
+                   }));
+    return s;
+}
+static DltStatus forward(const DltCall *c, DltErr *err)
+{
+    return vocab(c, err, (double *)c->out[0], nullptr, DLT_F32);
+}
+static DltStatus backward(const DltCall *c, DltErr *err)
+{
+    return vocab(c, err, nullptr, c->out[0], c->node->out[0]->dtype);
+}
+static DltStatus both(const DltCall *c, DltErr *err)
+{
+    return vocab(c, err, (double *)c->out[1], c->out[0], c->node->out[0]->dtype);
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    const DltCrossEntropy *a = (const DltCrossEntropy *)n->attr;
+    int64_t v = last_dim(n->in[0]);
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (n->in[1]->dtype != DLT_I32)
+        return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
+    if (n->in[3] || a->smoothing > 0) return dlt_cuda_refuse(why_not, "class weights or smoothing");
+    if (v < LEAST || v % 8 != 0)
+        return dlt_cuda_refuse(why_not, "rows of %lld: a multiple of 8 from %d on is needed",
+                               (long long)v, (int)LEAST);
+    if ((size_t)v * dlt_dtype_bytes(n->in[0]->dtype) + RESERVED <= dev->shared_bytes) return true;
+    return dlt_cuda_refuse(why_not, "a row does not fit in shared memory");
+}
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)n, (void)err;
+    p->work_bytes = sum_bytes(dev->n_sm, 2);
+    return DLT_OK;
+}
+
+} // namespace
+
+extern "C" {
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_fwd_vocab, "cross_entropy_fwd.cuda.vocab", accepts,
+                         prepare, forward);
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_bwd_vocab, "cross_entropy_bwd.cuda.vocab", accepts,
+                         nullptr, backward);
+DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_both_vocab, "cross_entropy_both.cuda.vocab",
+                         accepts, prepare, both);
+}
