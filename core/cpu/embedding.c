@@ -46,9 +46,14 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
     int64_t n = dlt_count(call->node->in[1]);
     const DltReal *dy = call->in[0];
     const int32_t *ids = call->in[1];
+    const DltReal *base = call->in[2];
     DltReal *dw = call->out[0];
-    for (int64_t i = 0; i < v; i++) {
-        memset(dw + i * d + begin, 0, (size_t)(end - begin) * sizeof *dw);
+    size_t bytes = (size_t)(end - begin) * sizeof *dw;
+    for (int64_t i = 0; i < v && base != dw; i++) {
+        if (base)
+            memcpy(dw + i * d + begin, base + i * d + begin, bytes);
+        else
+            memset(dw + i * d + begin, 0, bytes);
     }
     for (int64_t i = 0; i < n; i++) {
         DltReal *row = dw + ids[i] * d;
@@ -57,8 +62,8 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* dw[v] = sum of dy[i] over the i with ids[i] = v, in order.  dy f32 [.., D], ids i32, dw f32
- * [V,D]. DATA when an id is outside the table.  shape_ops.h */
+/* dw[v] = (base[v] +) sum of dy[i] over the i with ids[i] = v, in order.  dy f32 [.., D], ids i32, base,
+ * dw f32 [V,D], may be one. DATA when an id is outside the table.  shape_ops.h */
 static DltStatus backward(const DltCall *call, DltErr *err)
 {
     const DltTensor *dw = call->node->out[0], *ids = call->node->in[1];

@@ -309,10 +309,12 @@ const DltOpDef dlt_op_embedding_fwd = {.name = "embedding_fwd",
 static DltStatus embedding_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[],
                                      DltErr *err)
 {
-    (void)err;
     const DltEmbedding *a = n->attr;
     out[0] = dlt_shape2(a->vocab, dlt_shape_dim(&n->in[0]->shape, -1));
     dtype[0] = DLT_F32;
+    if (n->in[2] && !dlt_shape_equal(&n->in[2]->shape, &out[0]))
+        return dlt_infer_misfit(n, n->in[2], n->in[0], err,
+                                "needs a gradient of the table's shape");
     return DLT_OK;
 }
 
@@ -322,11 +324,14 @@ static double embedding_bwd_flops(const DltNode *n)
 }
 
 const DltOpDef dlt_op_embedding_bwd = {.name = "embedding_bwd",
-                                       .n_in = 2,
+                                       .n_in = 3,
                                        .n_out = 1,
                                        .attr_size = sizeof(DltEmbedding),
                                        .infer = embedding_bwd_infer,
                                        .flops = embedding_bwd_flops,
+                                       .optional = 1u << 2,
+                                       .inplace = 1u << 2,
+                                       .full_in = 1u << 2,
                                        .prec = DLT_PREC_KEEP};
 
 /* ---- dropout ---- */

@@ -4,8 +4,9 @@
  *   slice_bwd: dy -> dx, zero outside (full = size of x along the axis)
  *   transpose: x -> y, y.dim[i] = x.dim[perm[i]]
  *   expand: x -> y of a shape of the same rank; axes of size 1 in x are repeated
- *   embedding_fwd: ids i32[..], w [V, D] -> y [.., D];  embedding_bwd: dy, ids -> dw [V, D], in a fixed
- *     order of additions */
+ *   embedding_fwd: ids i32[..], w [V, D] -> y [.., D];  embedding_bwd: dy, ids, base [V, D] or NULL -> dw
+ *     [V, D] (+ base: a tied table's other gradient, put there by the fuse pass), in a fixed order of
+ *     additions */
 #ifndef DLT_SHAPE_OPS_H
 #define DLT_SHAPE_OPS_H
 

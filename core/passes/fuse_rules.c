@@ -322,6 +322,25 @@ static bool fuse_norm_add(DltFuse *f, DltNode *n)
     return false;
 }
 
+/* embedding gradient -> add: a tied table's other gradient is where the rows are added. */
+static bool fuse_embedding_add(DltFuse *f, DltNode *n)
+{
+    if (((const DltBinary *)n->attr)->fn != DLT_ADD) return false;
+    for (int k = 0; k < 2; k++) {
+        DltTensor *d = n->in[k], *other = n->in[1 - k], *y = n->out[0];
+        DltNode *p = d->producer;
+        if (!p || p->kind != DLT_OP_embedding_bwd || p->in[2] || d == other) continue;
+        if (dlt_fuse_readers(f, d) != 1 || !dlt_fuse_is_inner(f, d)) continue;
+        if (!dlt_shape_equal(&d->shape, &other->shape) || other->dtype != d->dtype) continue;
+        if (y->dtype != d->dtype || !dlt_fuse_is_ready(other, p)) continue;
+        dlt_fuse_remove(f, n);
+        dlt_fuse_set_in(f, p, 2, other);
+        dlt_fuse_set_out(f, p, 0, y);
+        return true;
+    }
+    return false;
+}
+
 /* ---- cross entropy forward and backward in one pass ---- */
 
 static bool fuse_cross_entropy(DltFuse *f, DltNode *n)
@@ -408,6 +427,8 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"add_rms_norm", "residual add into rms norm", DLT_OP_rms_norm_fwd, fuse_add_norm},
     {"norm_grad_add", "residual gradient add into the norm's gradient", DLT_OP_binary,
      fuse_norm_add},
+    {"embedding_add", "a tied table's other gradient into the embedding's", DLT_OP_binary,
+     fuse_embedding_add},
     {"cross_entropy", "softmax, loss and gradient in one pass", DLT_OP_cross_entropy_fwd,
      fuse_cross_entropy},
     {NULL, NULL, 0, NULL},

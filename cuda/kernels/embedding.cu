@@ -20,17 +20,18 @@ __global__ void lookup_k(const int32_t *ids, const T *w, T *y, int64_t n, int64_
     }
 }
 
-/* dw[v, :] = sum of dy[t, :] over ids[t] == v, t ascending.  dy [T, D] T, dw [V, D] any float.
+/* dw[v, :] = (base[v, :] +) sum of dy[t, :] over ids[t] == v, t ascending.  dy [T, D] T, base, dw [V, D] any float.
  * Grid: V. Each round looks at BLOCK ids; the matches are added one after the other. */
 template <typename T>
-__global__ void lookup_grad_k(const T *dy, const int32_t *ids, Out dw, int64_t n, int64_t d)
+__global__ void lookup_grad_k(const T *dy, const int32_t *ids, In base, Out dw, int64_t n,
+                              int64_t d)
 {
     begin();
     DLT_DYNAMIC_SHARED(float, sum);
     __shared__ unsigned hit[BLOCK / WARP];
     int32_t v = (int32_t)blockIdx.x;
     for (int64_t e = threadIdx.x; e < d; e += BLOCK)
-        sum[e] = 0;
+        sum[e] = base.p ? base[(int64_t)v * d + e] : 0.0f;
     for (int64_t t0 = 0; t0 < n; t0 += BLOCK) {
         int64_t t = t0 + threadIdx.x;
         unsigned mine = __ballot_sync(0xffffffffu, t < n && ids[t] == v);
@@ -68,7 +69,7 @@ static DltStatus backward(const DltCall *c, DltErr *err)
     DLT_FLOAT_TYPE(c->node->in[0]->dtype, T,
                    s = enqueue(c, err, lookup_grad_k<T>, (unsigned)dw->shape.dim[0], BLOCK,
                                (size_t)d * sizeof(float), (const T *)c->in[0],
-                               (const int32_t *)c->in[1], output(c, 0), n, d));
+                               (const int32_t *)c->in[1], input(c, 2), output(c, 0), n, d));
     return s;
 }
 static bool accepts_fwd(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -91,6 +92,7 @@ DLT_CUDA_KERNEL(bwd, "embedding_bwd.cuda.gather", accepts_bwd, nullptr, backward
 } // namespace
 
 extern "C" {
+extern const DltKernel dlt_cuda_embedding_bwd_sorted; /* embedding_sorted.cu */
 const DltKernel *const dlt_cuda_embedding_fwd[] = {&fwd, nullptr};
-const DltKernel *const dlt_cuda_embedding_bwd[] = {&bwd, nullptr};
+const DltKernel *const dlt_cuda_embedding_bwd[] = {&dlt_cuda_embedding_bwd_sorted, &bwd, nullptr};
 }
