@@ -11,7 +11,7 @@ typedef struct Norm {
     int64_t rows, c;
     DltReal eps;
     const DltReal *dy, *x, *w, *b, *res, *dsum, *mean, *rstd;
-    DltReal *y, *dx, *dw, *db, *sum, *mean_out, *rstd_out;
+    DltReal *y, *dx, *dw, *db, *dbias, *sum, *mean_out, *rstd_out;
 } Norm;
 
 static void forward_row(const Norm *n, int64_t r)
@@ -127,16 +127,30 @@ static void backward_task(void *ctx, int64_t begin, int64_t end)
         backward_row(ctx, r);
 }
 
+/* dbias[c] = sum over rows of dx, as it was stored. */
+static void bias_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Norm *n = ctx;
+    double sum[COLUMNS] = {0};
+    for (int64_t r = 0; r < n->rows; r++)
+        for (int64_t c = begin; c < end; c++)
+            sum[c - begin] += (double)n->dx[r * n->c + c];
+    for (int64_t c = begin; c < end; c++)
+        n->dbias[c] = (DltReal)sum[c - begin];
+}
+
 static void backward_run(const DltCall *call, Norm *n)
 {
     int64_t grain = dlt_grain(2 * n->rows);
-    dlt_pool_for(call->stream, n->c, grain < COLUMNS ? grain : COLUMNS, parameters_task, n);
+    grain = grain < COLUMNS ? grain : COLUMNS;
+    dlt_pool_for(call->stream, n->c, grain, parameters_task, n);
     dlt_pool_for(call->stream, n->rows, dlt_grain(4 * n->c), backward_task, n);
+    if (n->dbias != NULL) dlt_pool_for(call->stream, n->c, grain, bias_task, n);
 }
 
 /* With g = dy w, xhat = (x - mean) rstd and means over a row: db = sum dy, dw = sum dy xhat,
  * dx = rstd (g - mean g - xhat mean(g xhat)) + dsum.  dy, x, dx, dsum f32 [.., C]; w, dw, db
- * f32[C]; mean, rstd f32 [rows]; dsum may be missing.  norm.h */
+ * f32[C]; mean, rstd f32 [rows]; dsum may be missing. dbias f32[C] = sum dx, may be missing.  norm.h */
 static DltStatus layer_backward(const DltCall *call, DltErr *err)
 {
     (void)err;
@@ -150,6 +164,7 @@ static DltStatus layer_backward(const DltCall *call, DltErr *err)
     n.dx = call->out[0];
     n.dw = call->out[1];
     n.db = call->out[2];
+    n.dbias = call->out[3];
     backward_run(call, &n);
     return DLT_OK;
 }
@@ -166,6 +181,7 @@ static DltStatus rms_backward(const DltCall *call, DltErr *err)
     n.dsum = call->in[4];
     n.dx = call->out[0];
     n.dw = call->out[1];
+    n.dbias = call->out[2];
     backward_run(call, &n);
     return DLT_OK;
 }

@@ -80,6 +80,38 @@ const DltOpDef dlt_op_unary_bwd = {.name = "unary_bwd",
                                    .any_layout = true,
                                    .text = unary_text};
 
+static void act_bwd_text(const void *attr, char *buf, size_t size)
+{
+    const DltActBwd *a = attr;
+    unary_text(&a->unary, buf, size);
+    if (a->remake) dlt_attr_text(buf, size, "remake");
+    if (a->sums) dlt_attr_text(buf, size, "sums");
+}
+
+static DltStatus act_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltActBwd *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 1, err));
+    DLT_TRY(unary_bwd_infer(n, out, dtype, err));
+    out[1] = out[0];
+    dtype[1] = dtype[0];
+    out[2] = dlt_shape1(dlt_shape_dim(&out[0], -1));
+    dtype[2] = DLT_F32;
+    if (!a->remake) out[1].rank = -1;
+    if (!a->sums) out[2].rank = -1;
+    return DLT_OK;
+}
+
+const DltOpDef dlt_op_act_bwd = {.name = "act_bwd",
+                                 .n_in = 2,
+                                 .n_out = 3,
+                                 .attr_size = sizeof(DltActBwd),
+                                 .infer = act_bwd_infer,
+                                 .flops = dlt_flops_1,
+                                 .inplace = 1,
+                                 .prec = DLT_PREC_KEEP,
+                                 .text = act_bwd_text};
+
 /* ---- binary ---- */
 
 static void binary_text(const void *attr, char *buf, size_t size)

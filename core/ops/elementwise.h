@@ -1,6 +1,8 @@
 /* Elementwise ops.
  *   unary_fwd: x -> y = f(x), any shape and layout
  *   unary_bwd: dy, s -> dx = dy * f'(.), where s is x or y as dlt_unary_saves_y says
+ *   act_bwd: dy, x [.., C] -> dx = dy f'(x), y = f(x) when attr.remake, db [C] = column sums of dx when
+ *     attr.sums (made by the fuse pass of unary_bwd, so that y need not be kept and dx is not read again)
  *   binary: a, b -> c = a (op) b; shapes equal, or each dim of b equal to a's or 1 (broadcast; same rank)
  *   bias_fwd: x, b[C] -> y = x + b along `axis`;  bias_bwd: dy -> db[C] = sum over all other axes
  *   reduce: x -> y, sum or mean over the axes whose bit is set in `axes`, kept as size 1
@@ -39,6 +41,12 @@ typedef struct DltUnary {
     DltUnaryFn fn;
     double alpha;
 } DltUnary;
+
+/* x is what dlt_unary_saves_y says, so remake needs a function that saves x. */
+typedef struct DltActBwd {
+    DltUnary unary;
+    bool remake, sums;
+} DltActBwd;
 
 typedef enum DltBinaryFn { DLT_ADD, DLT_SUB, DLT_MUL, DLT_DIV, DLT_N_BINARY } DltBinaryFn;
 typedef struct DltBinary {

@@ -10,6 +10,7 @@ static void norm_text(const void *attr, char *buf, size_t size)
     if (a->relu) dlt_attr_text(buf, size, "relu");
     if (a->bits) dlt_attr_text(buf, size, "bits");
     if (a->has_res) dlt_attr_text(buf, size, "res");
+    if (a->bias) dlt_attr_text(buf, size, "bias");
 }
 
 /* Outputs mean and rstd: f32 statistics of the given shape. */
@@ -208,16 +209,25 @@ const DltOpDef dlt_op_layer_norm_fwd = {.name = "layer_norm_fwd",
                                         .full_in = 6,
                                         .text = norm_text};
 
+/* Column sums of dx, where the attributes ask for them. */
+static void bias_gradient(const DltNode *n, DltShape *out, DltDtype *dtype)
+{
+    *out = dlt_shape1(dlt_shape_dim(&n->in[1]->shape, -1));
+    *dtype = DLT_F32;
+    if (!((const DltNorm *)n->attr)->bias) out->rank = -1;
+}
+
 static DltStatus ln_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
 {
     (void)err;
     gradients(n, out, dtype, n->in[1], 2);
+    bias_gradient(n, &out[3], &dtype[3]);
     return DLT_OK;
 }
 
 const DltOpDef dlt_op_layer_norm_bwd = {.name = "layer_norm_bwd",
                                         .n_in = 6,
-                                        .n_out = 3,
+                                        .n_out = 4,
                                         .attr_size = sizeof(DltNorm),
                                         .infer = ln_bwd_infer,
                                         .flops = dlt_flops_10,
@@ -275,12 +285,13 @@ static DltStatus rms_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[
 {
     (void)err;
     gradients(n, out, dtype, n->in[1], 1);
+    bias_gradient(n, &out[2], &dtype[2]);
     return DLT_OK;
 }
 
 const DltOpDef dlt_op_rms_norm_bwd = {.name = "rms_norm_bwd",
                                       .n_in = 5,
-                                      .n_out = 2,
+                                      .n_out = 3,
                                       .attr_size = sizeof(DltNorm),
                                       .infer = rms_bwd_infer,
                                       .flops = dlt_flops_10,

@@ -10,8 +10,10 @@
  *   batch_norm_infer: x, w, b, mean, var, res or NULL -> y
  *   layer_norm_fwd: x [.., C], w, b [C], res or NULL -> y, mean [rows], rstd [rows], sum (x + res, when
  *     res: then sum is what is normalised).  layer_norm_bwd: dy, sum-or-x, w, mean, rstd, dsum or NULL
- *     -> dx (+ dsum), dw, db.  Ba et al. 2016.
- *   rms_norm_fwd: x, w, res -> y, rstd, sum.  rms_norm_bwd: dy, x, w, rstd, dsum -> dx, dw.
+ *     -> dx (+ dsum), dw, db, column sums of dx (when attr.bias: the gradient of a bias in front, put there
+ *     by the fuse pass).  Ba et al. 2016.
+ *   rms_norm_fwd: x, w, res -> y, rstd, sum.  rms_norm_bwd: dy, x, w, rstd, dsum -> dx, dw, column
+ *     sums of dx.
  *   group_norm_fwd: x [N,C,..], w, b -> y, mean [N,G], rstd [N,G].  group_norm_bwd: dy,x,w,mean,rstd -> dx,dw,db.
  *   softmax_fwd: x -> y over the last axis;  softmax_bwd: dy, y -> dx
  * mean and rstd are f32 whatever the type of x. */
@@ -27,6 +29,7 @@ typedef struct DltNorm {
     bool relu;      /* batch_norm: fused by a pass */
     bool bits;      /* batch_norm: relu's mask is kept as bits, in place of y */
     bool has_res;   /* batch_norm_bwd: also write dres */
+    bool bias;      /* layer_norm_bwd, rms_norm_bwd: also write the column sums of dx */
 } DltNorm;
 
 DltTensor *dlt_batch_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, DltTensor *mean,

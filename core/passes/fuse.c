@@ -105,6 +105,43 @@ bool dlt_fuse_replace(DltFuse *f, DltTensor *t, DltTensor *by)
     return true;
 }
 
+bool dlt_fuse_is_read_behind(const DltFuse *f, const DltTensor *t, const DltNode *n)
+{
+    for (int i = 0; i < f->n_reader[t->id] && i < DLT_MAX_READERS; i++)
+        if (f->reader[t->id][i]->lane > n->lane) return true;
+    return false;
+}
+
+bool dlt_fuse_replace_behind(DltFuse *f, DltTensor *t, DltTensor *by, const DltNode *n)
+{
+    if (!knows_readers(f, t) || !dlt_fuse_is_read_behind(f, t, n)) return false;
+    for (int i = f->n_reader[t->id] - 1; i >= 0; i--) {
+        DltNode *reader = f->reader[t->id][i];
+        if (reader->lane <= n->lane) continue;
+        for (int k = 0; k < DLT_MAX_IN; k++)
+            if (reader->in[k] == t) dlt_fuse_set_in(f, reader, k, by);
+        if (!reader->op->view) continue;
+        dlt_graph_make_view(reader->out[0], by, 0);
+        move_views(f, reader->out[0]);
+    }
+    return true;
+}
+
+void dlt_fuse_advance(DltFuse *f, DltNode *n)
+{
+    DltNode **node = f->g->node;
+    int place = n->lane, first = 0;
+    for (int k = 0; k < DLT_MAX_IN; k++)
+        if (n->in[k] && n->in[k]->producer && n->in[k]->producer->lane >= first)
+            first = n->in[k]->producer->lane + 1;
+    for (; place > first; place--) {
+        node[place] = node[place - 1];
+        if (node[place]) node[place]->lane = place;
+    }
+    node[first] = n;
+    n->lane = first;
+}
+
 void *dlt_fuse_edit(DltFuse *f, DltNode *n)
 {
     void *copy = dlt_arena_new_bytes(f->g->arena, 1, n->op->attr_size);

@@ -23,6 +23,13 @@ bool dlt_fuse_is_inner(const DltFuse *f, const DltTensor *t);
 bool dlt_fuse_is_ready(const DltTensor *t, const DltNode *n);
 /* Makes every reader of t read `by`; false when there are too many to know. */
 bool dlt_fuse_replace(DltFuse *f, DltTensor *t, DltTensor *by);
+/* Makes those readers of t that run behind n read `by`; false, with nothing changed, when there are none or
+ * too many to know. */
+bool dlt_fuse_replace_behind(DltFuse *f, DltTensor *t, DltTensor *by, const DltNode *n);
+/* Whether a reader of t runs behind n. */
+bool dlt_fuse_is_read_behind(const DltFuse *f, const DltTensor *t, const DltNode *n);
+/* Moves n to where the last of its inputs is made; the nodes it passes keep their order. */
+void dlt_fuse_advance(DltFuse *f, DltNode *n);
 /* Sets an input or output and keeps the tables right. */
 void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t);
 void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t);

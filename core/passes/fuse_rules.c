@@ -95,6 +95,44 @@ static bool fuse_act_grad(DltFuse *f, DltNode *n)
     return true;
 }
 
+/* unary_bwd -> bias_bwd, and the activation's result kept for the weight gradient: one node makes dx, its column
+ * sums and the result again. For large tensors: for small ones a kernel less counts more, and the product
+ * in front takes the activation's gradient into its epilogue. */
+static bool fuse_act_backward(DltFuse *f, DltNode *n)
+{
+    const int64_t large = (int64_t)1 << 21;
+    DltUnary fn = *(const DltUnary *)n->attr;
+    DltTensor *x = n->in[1], *dx = n->out[0];
+    int last = dx->shape.rank - 1;
+    if (last < 1 || dx->layout != DLT_PLAIN || dlt_shape_count(&dx->shape) < large) return false;
+    if (!same_form(n->in[0], dx) || !same_form(x, dx)) return false;
+    DltNode *sum = dlt_fuse_reader(f, dx, DLT_OP_bias_bwd), *p = x->producer;
+    if (sum && (((const DltBias *)sum->attr)->axis != last || sum->out[0]->dtype != DLT_F32))
+        sum = NULL;
+    bool saved = p && p->kind == DLT_OP_matmul && p->out[1] == x && look(p)->act.fn == fn.fn &&
+                 look(p)->act.alpha == fn.alpha && dlt_fuse_is_inner(f, p->out[0]);
+    DltTensor *y = saved ? p->out[0] : NULL;
+    if (!sum && !y) return false;
+    dlt_fuse_advance(f, n);
+    DltActBwd *a = dlt_arena_new_bytes(f->g->arena, 1, sizeof *a);
+    *a = (DltActBwd){.unary = fn, .sums = sum != NULL};
+    if (y && dlt_fuse_is_read_behind(f, y, n)) {
+        const char *name = dlt_arena_printf(f->g->arena, "%s.again", y->name);
+        DltTensor *again = dlt_fuse_tensor(f, name, &y->shape, y->dtype);
+        a->remake = dlt_fuse_replace_behind(f, y, again, n);
+        if (a->remake) dlt_fuse_set_out(f, n, 1, again);
+    }
+    if (!a->sums && !a->remake) return false;
+    n->op = dlt_ops[DLT_OP_act_bwd];
+    n->kind = DLT_OP_act_bwd;
+    n->attr = a;
+    if (!sum) return true;
+    DltTensor *db = sum->out[0];
+    dlt_fuse_remove(f, sum);
+    dlt_fuse_set_out(f, n, 2, db);
+    return true;
+}
+
 /* ---- relu and max pooling ---- */
 
 static bool is_small_max(const DltPool *a)
@@ -322,6 +360,20 @@ static bool fuse_norm_add(DltFuse *f, DltNode *n)
     return false;
 }
 
+/* norm gradient -> bias_bwd: the bias in front of the norm gets its gradient where dx is made. */
+static bool fuse_norm_bias(DltFuse *f, DltNode *n)
+{
+    DltTensor *dx = n->in[0], *db = n->out[0];
+    DltNode *p = dx->producer;
+    if (!p || (p->kind != DLT_OP_layer_norm_bwd && p->kind != DLT_OP_rms_norm_bwd)) return false;
+    if (p->out[0] != dx || ((const DltNorm *)p->attr)->bias || db->dtype != DLT_F32) return false;
+    if (((const DltBias *)n->attr)->axis != dx->shape.rank - 1) return false;
+    dlt_fuse_remove(f, n);
+    ((DltNorm *)dlt_fuse_edit(f, p))->bias = true;
+    dlt_fuse_set_out(f, p, p->kind == DLT_OP_layer_norm_bwd ? 3 : 2, db);
+    return true;
+}
+
 /* embedding gradient -> add: a tied table's other gradient is where the rows are added. */
 static bool fuse_embedding_add(DltFuse *f, DltNode *n)
 {
@@ -421,12 +473,16 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"batch_norm_grad_add", "sum of two gradients into batch norm's gradient",
      DLT_OP_batch_norm_bwd, fuse_add_bn_grad},
     {"activation", "activation into matrix product and convolution", DLT_OP_unary_fwd, fuse_act},
+    {"activation_backward", "activation gradient with the bias' and the activation again",
+     DLT_OP_unary_bwd, fuse_act_backward},
     {"activation_grad", "activation gradient into the data gradient", DLT_OP_unary_bwd,
      fuse_act_grad},
     {"add_layer_norm", "residual add into layer norm", DLT_OP_layer_norm_fwd, fuse_add_norm},
     {"add_rms_norm", "residual add into rms norm", DLT_OP_rms_norm_fwd, fuse_add_norm},
     {"norm_grad_add", "residual gradient add into the norm's gradient", DLT_OP_binary,
      fuse_norm_add},
+    {"norm_bias", "gradient of a bias into the norm's gradient behind it", DLT_OP_bias_bwd,
+     fuse_norm_bias},
     {"embedding_add", "a tied table's other gradient into the embedding's", DLT_OP_binary,
      fuse_embedding_add},
     {"cross_entropy", "softmax, loss and gradient in one pass", DLT_OP_cross_entropy_fwd,

@@ -195,14 +195,17 @@ static DltStatus check_precision(const DltSpec *spec, DltDtype type, const DltDe
  * layout does not have a byte's eight channels side by side. */
 static const char *const *rules_off(const DltSpec *spec, DltArena *arena, const DltDeviceInfo *info)
 {
+    static const char *const other[] = {"batch_norm_bits", "activation_backward", "norm_bias"};
+    enum { OTHERS = sizeof other / sizeof other[0] };
     int n = 0;
     if (info->image_layout == DLT_NHWC) return spec->fuse_off;
     while (spec->fuse_off && spec->fuse_off[n])
         n++;
-    const char **off = DLT_NEW_ARRAY(arena, n + 2, const char *);
+    const char **off = DLT_NEW_ARRAY(arena, n + OTHERS + 1, const char *);
     for (int i = 0; i < n; i++)
         off[i] = spec->fuse_off[i];
-    off[n] = "batch_norm_bits";
+    for (int i = 0; i < OTHERS; i++)
+        off[n + i] = other[i];
     return off;
 }
 

@@ -11,10 +11,12 @@ __device__ __forceinline__ float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
 }
-/* tanh(sqrt(2/pi) (x + 0.044715 x^3)), Hendrycks & Gimpel 2016. */
-__device__ __forceinline__ float gelu_inner(float x)
+/* (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)) for u = sqrt(2/pi) (x + 0.044715 x^3), Hendrycks & Gimpel 2016. Few
+ * instructions, since otherwise gelu takes longer than its memory: exp2 in hardware, division to 2 ulp. */
+__device__ __forceinline__ float gelu_gate(float x)
 {
-    return tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x));
+    constexpr float k = -2.0f * 0.7978845608028654f * 1.4426950408889634f;
+    return __fdividef(1.0f, 1.0f + exp2f(k * (x + 0.044715f * x * x * x)));
 }
 
 template <int FN> __device__ __forceinline__ float act(float x, float alpha)
@@ -22,7 +24,7 @@ template <int FN> __device__ __forceinline__ float act(float x, float alpha)
     if constexpr (FN == DLT_FN_RELU) return x < 0 ? 0.0f : x;
     if constexpr (FN == DLT_FN_LEAKY_RELU) return x > 0 ? x : alpha * x;
     if constexpr (FN == DLT_FN_GELU) return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
-    if constexpr (FN == DLT_FN_GELU_TANH) return 0.5f * x * (1.0f + gelu_inner(x));
+    if constexpr (FN == DLT_FN_GELU_TANH) return x * gelu_gate(x);
     if constexpr (FN == DLT_FN_SILU) return x * sigmoid(x);
     if constexpr (FN == DLT_FN_SIGMOID) return sigmoid(x);
     if constexpr (FN == DLT_FN_TANH) return tanhf(x);
@@ -45,9 +47,9 @@ template <int FN> __device__ __forceinline__ float act_grad(float s, float alpha
         return 0.5f * (1.0f + erff(s * 0.7071067811865476f)) +
                s * 0.3989422804014327f * expf(-0.5f * s * s);
     if constexpr (FN == DLT_FN_GELU_TANH) {
-        float t = gelu_inner(s);
-        float inner = 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * s * s);
-        return 0.5f * (1.0f + t) + 0.5f * s * (1.0f - t * t) * inner;
+        float g = gelu_gate(s);
+        float inner = 2.0f * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * s * s);
+        return g + s * g * (1.0f - g) * inner;
     }
     if constexpr (FN == DLT_FN_SILU) {
         float g = sigmoid(s);

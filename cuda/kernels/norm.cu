@@ -91,6 +91,31 @@ template <typename T> struct WeightTerms {
         }
     };
 };
+/* Terms of the gradient of a bias in front: dx. */
+template <typename T> struct BiasTerms {
+    template <int V> struct Load {
+        const T *dx;
+        __device__ __forceinline__ Nothing look(int64_t) const
+        {
+            return Nothing();
+        }
+        __device__ __forceinline__ void operator()(int64_t at, int64_t, Nothing, float *acc) const
+        {
+            float v[V];
+            load_v<T, V>(dx + at, v);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                acc[i] += v[i];
+        }
+    };
+};
+struct StoreBias {
+    Out db;
+    __device__ __forceinline__ void operator()(int64_t c, const float *sum) const
+    {
+        db.set(c, sum[0]);
+    }
+};
 struct StoreWeights {
     Out dw, db;
     __device__ __forceinline__ void operator()(int64_t c, const float *sum) const
@@ -126,6 +151,16 @@ template <typename T, bool CENTER> static DltStatus weight_grad(const DltCall *c
                                                                         done, dy, x, mean, rstd);
 }
 
+template <typename T> static DltStatus bias_grad(const DltCall *c, int out, DltErr *err)
+{
+    int64_t n = last_dim(c->node->in[0]), rows = count_of(c->node->in[0]) / n;
+    const T *dx = (const T *)c->out[0];
+    ChannelPlan p =
+        channel_plan(Axis{rows, n, 1}, aligned16(dx) ? Pack<T>::n : 1, c->stream->dev->n_sm);
+    return channel_reduce<1, Pack<T>::n, BiasTerms<T>::template Load>(
+        c, err, p, (float *)c->work, StoreBias{output(c, out)}, dx);
+}
+
 /* The weights' gradients first: dx may lie where dy did. */
 template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, DltErr *err)
 {
@@ -134,9 +169,11 @@ template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, D
     if (c->out[1] || c->out[2]) DLT_TRY((weight_grad<T, CENTER>(c, err)));
     bool wide = n > SHORT_ROW;
     auto kernel = wide ? norm_grad_k<T, BLOCK, CENTER> : norm_grad_k<T, WARP, CENTER>;
-    return enqueue(c, err, kernel, row_blocks(rows, wide ? BLOCK : WARP), BLOCK, 0,
-                   (const T *)c->in[0], (const T *)c->in[1], input(c, 2), mean, rstd,
-                   (const T *)c->in[CENTER ? 5 : 4], (T *)c->out[0], rows, n);
+    DLT_TRY(enqueue(c, err, kernel, row_blocks(rows, wide ? BLOCK : WARP), BLOCK, 0,
+                    (const T *)c->in[0], (const T *)c->in[1], input(c, 2), mean, rstd,
+                    (const T *)c->in[CENTER ? 5 : 4], (T *)c->out[0], rows, n));
+    int bias = CENTER ? 3 : 2;
+    return c->out[bias] ? bias_grad<T>(c, bias, err) : DLT_OK;
 }
 
 static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)

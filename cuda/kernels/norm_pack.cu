@@ -3,6 +3,7 @@
  * dx, and each block's sums for dw, db and the gradient of a bias in front (the column sum of dx), come from
  * one reading of dy and x; a second small kernel adds the blocks in order. Ba et al. 2016; Zhang & Sennrich
  * 2019; formulas: ops/norm.h. */
+#include "cuda/kernels/async.cuh"
 #include "cuda/kernels/rows.cuh"
 #include "ops/norm.h"
 
@@ -10,7 +11,7 @@ namespace
 {
 
 enum { N = 8, MOST_PACKS = 8, MOST_COLUMNS = 3072, AT_ONCE = 4, MOST_THREADS = MOST_COLUMNS / N };
-enum { MOST_WARPS = MOST_THREADS / WARP };
+enum { MOST_WARPS = MOST_THREADS / WARP, SM_THREADS = 512 };
 
 /* v = x (+ res, kept in sum); y = (v - mean) rstd w + b [CENTER], else v rstd w.  x, res, sum, y [rows, n]
  * T; w, b [n] f32 or NULL; mean, rstd [rows] f32.  n a multiple of 8, at most 256 P. */
@@ -103,45 +104,65 @@ template <typename T> struct Gradient {
     int n;
 };
 
+/* A thread's packs of AT_ONCE rows, copied ahead. */
+template <typename T> struct Stage {
+    Pack<T> v[AT_ONCE][3]; /* dy, x, dsum */
+};
+template <typename T>
+__device__ __forceinline__ void copy_ahead(Stage<T> *to, const Gradient<T> &d, int64_t r0, int c)
+{
+    for (int i = 0; i < AT_ONCE && c < d.n; i++) {
+        int64_t at = (r0 + i) * d.n + c;
+        if (r0 + i >= d.rows) continue;
+        async_copy(&to->v[i][0], d.dy + at);
+        async_copy(&to->v[i][1], d.x + at);
+        if (d.dsum) async_copy(&to->v[i][2], d.dsum + at);
+    }
+    async_commit();
+}
+
 /* g = dy w, h = (x - mean) rstd: dx = rstd (g - [CENTER] avg(g) - h avg(g h)) (+ dsum); block sums of dy h,
  * dy and dx.  dy, x, dsum, dx [rows, n] T; w [n] f32 or NULL; mean, rstd [rows] f32.  A thread owns 8
- * columns; dx may be dy's or dsum's memory. */
+ * columns; the next rows are on their way while these are worked on; dx may be dy's or dsum's memory. */
 template <typename T, bool CENTER>
 __global__ void __launch_bounds__(MOST_THREADS) norm_pack_grad_k(Gradient<T> d)
 {
     begin();
+    DLT_DYNAMIC_SHARED(uint4, stages);
     __shared__ float part[2][MOST_WARPS][2 * AT_ONCE];
+    Stage<T> *stage = (Stage<T> *)stages + 2 * threadIdx.x;
     int c = (int)threadIdx.x * N, turn = 0;
+    int64_t step = (int64_t)gridDim.x * AT_ONCE;
     bool mine = c < d.n;
     float w[N], dw[N] = {}, db[N] = {}, dxs[N] = {};
     for (int k = 0; k < N; k++)
-        w[k] = mine ? 1.0f : 0.0f;
+        w[k] = 1.0f;
     if (mine && d.w) load_v<float, N>(d.w + c, w);
-    for (int64_t r0 = (int64_t)blockIdx.x * AT_ONCE; r0 < d.rows;
-         r0 += (int64_t)gridDim.x * AT_ONCE, turn ^= 1) {
-        Pack<T> dy[AT_ONCE] = {}, x[AT_ONCE] = {}, more[AT_ONCE] = {};
+    copy_ahead(stage, d, (int64_t)blockIdx.x * AT_ONCE, c);
+    for (int64_t r0 = (int64_t)blockIdx.x * AT_ONCE; r0 < d.rows; r0 += step, turn ^= 1) {
         float m[AT_ONCE] = {}, scale[AT_ONCE] = {};
         Pairs sum = {};
+        copy_ahead(stage + (turn ^ 1), d, r0 + step, c);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            int64_t r = r0 + i;
-            if (r >= d.rows) continue;
-            if (CENTER) m[i] = d.mean[r];
-            scale[i] = d.rstd[r];
-            if (!mine) continue;
-            dy[i] = load_pack(d.dy + r * d.n + c);
-            x[i] = load_pack(d.x + r * d.n + c);
-            if (d.dsum) more[i] = load_pack(d.dsum + r * d.n + c);
+            if (r0 + i >= d.rows) continue;
+            if (CENTER) m[i] = d.mean[r0 + i];
+            scale[i] = d.rstd[r0 + i];
         }
+        async_wait<1>();
+        const Stage<T> &own = stage[turn];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            for (int k = 0; k < N && mine; k++) {
-                float y = to_float(dy[i].v[k]), h = (to_float(x[i].v[k]) - m[i]) * scale[i];
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (!mine || r0 + i >= d.rows) continue;
+            for (int k = 0; k < N; k++) {
+                float y = to_float(own.v[i][0].v[k]);
+                float h = (to_float(own.v[i][1].v[k]) - m[i]) * scale[i];
                 sum.v[2 * i] += y * w[k];
                 sum.v[2 * i + 1] += y * w[k] * h;
                 dw[k] += y * h;
                 db[k] += y;
             }
+        }
         sum = block_pairs(sum, part[turn]);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
@@ -149,9 +170,10 @@ __global__ void __launch_bounds__(MOST_THREADS) norm_pack_grad_k(Gradient<T> d)
             float avg_h = sum.v[2 * i + 1] / (float)d.n, out[N];
             if (!mine || r0 + i >= d.rows) continue;
             for (int k = 0; k < N; k++) {
-                float h = (to_float(x[i].v[k]) - m[i]) * scale[i];
-                float g = to_float(dy[i].v[k]) * w[k];
-                out[k] = scale[i] * (g - avg - h * avg_h) + to_float(more[i].v[k]);
+                float h = (to_float(own.v[i][1].v[k]) - m[i]) * scale[i];
+                float g = to_float(own.v[i][0].v[k]) * w[k];
+                out[k] = scale[i] * (g - avg - h * avg_h);
+                if (d.dsum) out[k] += to_float(own.v[i][2].v[k]);
                 dxs[k] += to_float(from_float<T>(out[k])); /* the bias sees what was stored */
             }
             store_v<T, N>(d.dx + (r0 + i) * d.n + c, out);
@@ -217,7 +239,7 @@ static unsigned grad_threads(int64_t n)
 }
 static unsigned grad_blocks(int64_t rows, int64_t n, int n_sm)
 {
-    int64_t all = ceil_div(rows, AT_ONCE), most = MOST_THREADS / grad_threads(n) * (int64_t)n_sm;
+    int64_t all = ceil_div(rows, AT_ONCE), most = SM_THREADS / grad_threads(n) * (int64_t)n_sm;
     return (unsigned)(all < 1 ? 1 : all < most ? all : most);
 }
 template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, DltErr *err)
@@ -237,7 +259,8 @@ template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, D
                      (float *)c->work,
                      rows,
                      (int)n};
-    DLT_TRY(enqueue(c, err, norm_pack_grad_k<T, CENTER>, blocks, grad_threads(n), 0, d));
+    DLT_TRY(enqueue(c, err, norm_pack_grad_k<T, CENTER>, blocks, grad_threads(n),
+                    2 * grad_threads(n) * sizeof(Stage<T>), d));
     return enqueue(c, err, norm_total_k, (unsigned)ceil_div(3 * n, WARP), BLOCK, 0,
                    (const float *)c->work, (int)blocks, (int)n, output(c, 1),
                    CENTER ? output(c, 2) : none, output(c, bias));

@@ -33,10 +33,15 @@ struct Store {
     }
 };
 
+/* Blocks a multiprocessor: more reads under way pay when there is much to read. */
+static int blocks_per_sm(Axis a)
+{
+    return a.outer * a.c * a.inner >= (int64_t)1 << 22 ? 4 : 2;
+}
 static ChannelPlan plan_for(const DltCall *c, const DltTensor *x, Axis a)
 {
     int v = x->dtype == DLT_F32 ? 4 : 8;
-    return channel_plan(a, aligned16(c->in[0]) ? v : 1, c->stream->dev->n_sm);
+    return channel_plan(a, aligned16(c->in[0]) ? v : 1, c->stream->dev->n_sm, blocks_per_sm(a));
 }
 static DltStatus sum_channels(const DltCall *c, DltErr *err, Axis a, float scale)
 {
@@ -58,8 +63,8 @@ static bool accepts_bias_grad(const DltNode *n, const DltDevice *dev, DltWhy *wh
 static DltStatus prepare_bias_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
-    p->work_bytes =
-        channel_bytes(axis_of(n->in[0], ((const DltBias *)n->attr)->axis), dev->n_sm, 1);
+    Axis a = axis_of(n->in[0], ((const DltBias *)n->attr)->axis);
+    p->work_bytes = channel_bytes(a, dev->n_sm, 1, blocks_per_sm(a));
     return DLT_OK;
 }
 static DltStatus launch_bias_grad(const DltCall *c, DltErr *err)
@@ -168,7 +173,7 @@ static DltStatus prepare_axis(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
     (void)err;
     Axis a;
     (void)as_axis(runs_of(n), &a);
-    p->work_bytes = channel_bytes(a, dev->n_sm, 1);
+    p->work_bytes = channel_bytes(a, dev->n_sm, 1, blocks_per_sm(a));
     return DLT_OK;
 }
 static DltStatus launch_axis(const DltCall *c, DltErr *err)

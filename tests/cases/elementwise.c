@@ -9,7 +9,15 @@
     }
 #define KINK .kink = "0"
 
+#define ACT_BWD(fn_, ...) ATTR(DltActBwd, .unary = {fn_, 0}, __VA_ARGS__)
+
 static const Case rows[] = {
+    {OP(act_bwd), .why = "gelu_tanh, again, sums", .forward_only = true, .in = {X(5, 33), X(5, 33)},
+     ACT_BWD(DLT_FN_GELU_TANH, .remake = true, .sums = true)},
+    {OP(act_bwd), .why = "silu, sums, tokens", .forward_only = true,
+     .in = {X(3, 37, 40), X(3, 37, 40)}, ACT_BWD(DLT_FN_SILU, .sums = true)},
+    {OP(act_bwd), .why = "gelu, again", .forward_only = true, .in = {X(7, 16), X(7, 16)},
+     ACT_BWD(DLT_FN_GELU, .remake = true)},
     {OP(unary_fwd), .why = "relu", .in = {XF(AWAY, 3, 37)}, ATTR(DltUnary, DLT_FN_RELU, 0), KINK},
     {OP(unary_fwd), .why = "relu of an image", .in = {XF(AWAY, 2, 16, 3, 5)},
      ATTR(DltUnary, DLT_FN_RELU, 0), KINK},

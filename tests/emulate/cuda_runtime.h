@@ -113,6 +113,10 @@ template <typename T> T atomicAdd(T *p, T v)
     *p = old + v;
     return old;
 }
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
 template <typename T> T min(T a, T b)
 {
     return b < a ? b : a;

@@ -204,7 +204,9 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    return dlt_kernel_accepts_plain(n, why_not);
+    if (!((const DltNorm *)n->attr)->bias) return dlt_kernel_accepts_plain(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "column sums of dx");
+    return false;
 }
 
 static const DltKernel layer_fwd_k = {"layer_norm_fwd.cpu.vector", accepts, NULL, layer_forward};
