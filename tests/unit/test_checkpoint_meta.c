@@ -10,8 +10,10 @@
 
 #include <unistd.h>
 
+#include "base/rng.h"
 #include "exec/checkpoint.h"
 #include "exec/safetensors.h"
+#include "full.h"
 
 static char path[64];
 
@@ -236,6 +238,80 @@ static void many_tensors(DltArena *arena, DltCheckpoint *c)
     c->n_tensor = DLT_SAFE_TENSOR_MAX + 1;
 }
 
+/* A file of some 68 KiB whose header is longer than 4 KiB, its payload from `seed`. */
+static char *large_file(DltArena *arena, uint64_t seed, int64_t *n)
+{
+    enum { FLOATS = 16 << 10 };
+    DltErr err;
+    dlt_err_init(&err);
+    DltCheckpoint *c = sample(arena);
+    char *config = dlt_arena_new_bytes(arena, 4097, 1), *bytes = NULL;
+    memset(config, 'c', 4096);
+    float *big = DLT_NEW_ARRAY(arena, FLOATS, float);
+    for (uint64_t i = 0; i < FLOATS; i++)
+        big[i] = (float)dlt_philox(seed, 3, i).v[0];
+    c->meta.config_text = config;
+    c->meta.step = (int64_t)seed;
+    c->tensor[0] = (DltCheckpointTensor){.name = "w",
+                                         .dtype = DLT_F32,
+                                         .shape = dlt_shape1(FLOATS),
+                                         .bytes = big,
+                                         .n_bytes = 4 * FLOATS};
+    assert_int_equal(dlt_checkpoint_write(path, c, &err), DLT_OK);
+    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &bytes, n, &err),
+                     DLT_OK);
+    return bytes;
+}
+
+static void must_be_refused(const char *file, int64_t n, const char *what, int64_t which)
+{
+    char text[DLT_ERR_TEXT];
+    if (parse(file, n, text) != DLT_E_CHECKPOINT) fail_msg("%s %lld", what, (long long)which);
+}
+
+/* G6. Every bit of 4 KiB of header, 10,000 bits of payload, 65,536 cuts, 4,096 tails: all refused; good files:
+ * none. DLT_FULL=1; else a part of each. */
+static void g6_damage(void **state)
+{
+    (void)state;
+    enum { BITS = 32768, FLIPS = 10000, CUTS = 65536, TAILS = 4096, GOOD = 10000 };
+    DltArena *arena = dlt_arena_new();
+    char text[DLT_ERR_TEXT];
+    int64_t n = 0, count[5] = {0};
+    char *good = large_file(arena, 1, &n);
+    char *file = dlt_arena_new_bytes(arena, (size_t)n + TAILS, 1);
+    memcpy(file, good, (size_t)n);
+    assert_true(n > CUTS);
+    int stride = full() ? 1 : 101;
+    for (int i = 0; i < BITS; i += stride, count[0]++) {
+        file[i / 8] = (char)(file[i / 8] ^ 1 << i % 8);
+        must_be_refused(file, n, "header bit", i);
+        file[i / 8] = good[i / 8];
+    }
+    for (uint64_t i = 0; i < FLIPS; i += (uint64_t)stride, count[1]++) {
+        int64_t at = n - 1 - dlt_rng_below(dlt_philox(2, 2, i).v[0], 16 << 12);
+        file[at] = (char)(file[at] ^ 1 << i % 8);
+        must_be_refused(file, n, "payload byte", at);
+        file[at] = good[at];
+    }
+    for (int64_t cut = 0; cut < CUTS; cut += stride, count[2]++)
+        must_be_refused(file, cut, "cut", cut);
+    for (int64_t tail = 1; tail <= TAILS; tail += stride, count[3]++)
+        must_be_refused(file, n + tail, "tail", tail);
+    for (uint64_t i = 0; i < GOOD; i += (uint64_t)stride, count[4]++) {
+        DltArena *own = dlt_arena_new();
+        int64_t size = 0;
+        char *bytes = large_file(own, i, &size);
+        assert_int_equal(parse(bytes, size, text), DLT_OK);
+        dlt_arena_free(own);
+    }
+    print_message("%lld header bits, %lld payload bits, %lld cuts, %lld tails refused; %lld good "
+                  "files read\n",
+                  (long long)count[0], (long long)count[1], (long long)count[2],
+                  (long long)count[3], (long long)count[4]);
+    dlt_arena_free(arena);
+}
+
 /* What the format has no room for is refused before a byte is written. */
 static void cannot_be_written(void **state)
 {
@@ -309,7 +385,9 @@ static void differences(void **state)
 static int start(void **state)
 {
     (void)state;
-    snprintf(path, sizeof path, "/tmp/dltrain-meta-%ld.bin", (long)getpid());
+    bool in_memory = access("/dev/shm", W_OK) == 0;
+    snprintf(path, sizeof path, "%s/dltrain-meta-%ld.bin", in_memory ? "/dev/shm" : "/tmp",
+             (long)getpid());
     return 0;
 }
 
@@ -320,12 +398,14 @@ static int finish(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_may_lie), cmocka_unit_test(numbers_out_of_range),
         cmocka_unit_test(tensors_may_lie),     cmocka_unit_test(payload),
-        cmocka_unit_test(cannot_be_written),   cmocka_unit_test(differences),
+        cmocka_unit_test(g6_damage),           cmocka_unit_test(cannot_be_written),
+        cmocka_unit_test(differences),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }

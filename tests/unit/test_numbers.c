@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "full.h"
 #include "runs.h"
 
 DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **backend, DltErr *err)
@@ -19,15 +20,20 @@ DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **back
 
 enum { ROWS = 40 };
 
-/* Rows of three finite numbers; of row `bad` (-1: none) the square, or the second product, is not. */
-static void write_rows(int bad)
+/* n rows of three finite numbers; of row `bad` (-1: none) the square, or the second product, is not. */
+static void write_n_rows(int n, int bad)
 {
     FILE *f = fopen("rows.csv", "w");
     assert_non_null(f);
     fprintf(f, "a,b,c,y\n");
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < n; i++)
         fprintf(f, "%s,%g,%g,%d\n", i == bad ? "3e38" : "0.5", 0.1 * i, 1.0 / (1 + i), i % 3);
     assert_int_equal(fclose(f), 0);
+}
+
+static void write_rows(int bad)
+{
+    write_n_rows(ROWS, bad);
 }
 
 /* Batch norm behind a dense layer, ema, four samples at a time: 10 updates an epoch. */
@@ -82,6 +88,35 @@ static int64_t step_of(int64_t id)
     }
     fail();
     return -1;
+}
+
+/* G18. A run of 200 updates with a bad number in each of them in turn (DLT_FULL=1; else in some): it ends at
+ * that very update, and its newest checkpoint is finite. */
+static void each_step_of_200(void **state)
+{
+    (void)state;
+    enum { STEPS = 200, EACH = 4 };
+    DltDataset ds = {.n = STEPS * EACH};
+    DltSplit split = {.ds = &ds, .n = ds.n};
+    int n = 0;
+    for (int step = 0; step < STEPS; step += full() ? 1 : 19) {
+        if (!in_part(step)) continue;
+        int64_t id = -1, epoch = 0;
+        char expected[64];
+        dlt_order_at(&split, 5, EACH * step + step % EACH, &id, &epoch);
+        write_n_rows(STEPS * EACH, (int)id);
+        remove_folder("each");
+        Run *r =
+            train(rows_config("nonfinite: stop", STEPS, "1 steps"), (DltRunOptions){.out = "each"});
+        snprintf(expected, sizeof expected, "step %d: the loss", step + 1);
+        if (r->err.n == 0 || strstr(r->err.report[0].text, expected) == NULL)
+            fail_msg("step %d: %s", step + 1, r->err.n > 0 ? r->err.report[0].text : "no report");
+        done(r, DLT_E_NUMERIC);
+        if (step > 0) all_finite("each/last.bin");
+        n++;
+    }
+    print_message(
+        "a bad number in each of %d updates: the run ends there, its checkpoint is finite\n", n);
 }
 
 /* A bad sample in each of the updates: exit 7 at that very one, its samples, layer and value named,
@@ -250,12 +285,17 @@ static void loss_spikes(void **state)
     dlt_arena_free(arena);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops_at_the_step),    cmocka_unit_test(infinite_data),
-        cmocka_unit_test(skips_leave_no_trace), cmocka_unit_test(skipped_update_changes_nothing),
-        cmocka_unit_test(rolls_back),           cmocka_unit_test(loss_spikes),
+        cmocka_unit_test(each_step_of_200),
+        cmocka_unit_test(stops_at_the_step),
+        cmocka_unit_test(infinite_data),
+        cmocka_unit_test(skips_leave_no_trace),
+        cmocka_unit_test(skipped_update_changes_nothing),
+        cmocka_unit_test(rolls_back),
+        cmocka_unit_test(loss_spikes),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
