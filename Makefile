@@ -31,6 +31,7 @@ HAVE_DNNL := $(if $(DNNL_SRC),$(wildcard /usr/include/dnnl.h /usr/include/oneapi
 PLUGINS := $(if $(HAVE_DNNL),$B/dltrain-dnnl.so) \
  $(if $(filter-out 0,$(or $(CUDA_BUILD),1)),$(if $(NVCC),$(if $(CUDA_C),$B/dltrain-cuda.so)))
 T_UNIT := $(patsubst %.c,$B/%,$(wildcard tests/unit/*.c tests/parity/*.c tests/fault/*.c))
+T_CUDNN := $(if $(filter %-cuda.so,$(PLUGINS)),$B/tests/cudnn/test_graphs,tests/cudnn/absent.sh)
 T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 CASES := $(patsubst %.c,$B/%.o,$(wildcard tests/cases/*.c))
 CASES64 := $(patsubst %.c,$B/f64/%.o,$(wildcard tests/cases/*.c))
@@ -55,15 +56,16 @@ $B/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(FLAGS_$(subst /,_,$(dir $*))) -MMD -MP -c -o $@ $<
 $B/cmd/version.o: override EXTRA += -DDLT_VERSION='"$(VERSION)"'
-# the texts of `dltrain init NAME`: configs/ as C strings
+# the texts of `dltrain init NAME` and of `dltrain bench`: configs as C strings
 STARTERS := mlp:fashion_mlp cnn:fashion_lenet resnet:resnet8 table:iris
-$B/starters.c: $(foreach s,$(STARTERS),configs/$(lastword $(subst :, ,$s)).yaml)
+BENCHED := mlp:fashion_mlp lenet:fashion_lenet resnet8:resnet8 resnet18:resnet18_random gpt:shakespeare_char \
+ resnet20:../tests/bench/cpu/resnet20
+C_TEXTS = echo 'extern const DltText $1[]; const DltText $1[] = {'; for s in $2; do echo "{\"$${s%%:*}\","; \
+ sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' configs/$${s\#*:}.yaml; echo '},'; done; echo '{0, 0}};'
+$B/starters.c: $(foreach s,$(STARTERS) $(BENCHED),configs/$(lastword $(subst :, ,$s)).yaml) Makefile
 	@mkdir -p $(@D)
-	@{ echo 'typedef struct Starter { const char *name, *text; } Starter;'; \
-	 echo 'extern const Starter dlt_starters[]; const Starter dlt_starters[] = {'; \
-	 for s in $(STARTERS); do echo "{\"$${s%:*}\","; \
-	  sed 's/\\/\\\\/g; s/"/\\"/g; s/^/"/; s/$$/\\n"/' configs/$${s#*:}.yaml; echo '},'; done; \
-	 echo '{0, 0}};'; } >$@
+	@{ echo 'typedef struct DltText { const char *name, *text; } DltText;'; \
+	 $(call C_TEXTS,dlt_starters,$(STARTERS)); $(call C_TEXTS,dlt_bench_configs,$(BENCHED)); } >$@
 $B/starters.o: $B/starters.c
 	$(CC) -std=c17 -fPIC -c -o $@ $<
 
@@ -143,19 +145,22 @@ $B/tests/fault/test_scenarios: $B/fault/dltrain
 # the emulated GPU beside it: with it there, test_scenarios runs the scenarios on "cuda" too
 faulty-gpu: $B/fault/dltrain $B/emulate/dltrain-cuda.so
 	@ln -f $B/emulate/dltrain-cuda.so $B/fault/
+FLAGS_tests_cudnn_ := -isystem $(CUDA)/include
+$B/tests/cudnn/%: $B/tests/cudnn/%.o $B/cuda/dnn_graph.o $B/cuda/lib.o $B/cuda/accepts.o $B/libdlt.a
+	$(NVCC) -o $@ $^ -cudart static -lcmocka $(LIBS)
 $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a
 parity: $B/tests/parity/test_parity $B/tests/parity/test_step
-tests: $(T_UNIT) $(T_F64)
+tests: $(T_UNIT) $(T_F64) $(T_CUDNN)
 bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops
 test: all tests
-	@./tests/run.sh $B $(T_UNIT) $(T_F64)
+	@./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN)
 # what `make test` samples, exhausted: every fault point, cut, kill and power cut (BENCHMARKS.md)
 test-full: all tests faulty-gpu
-	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64)
-GPU_SCRIPTS := tests/gpu/curves.sh tests/gpu/cache.sh tests/e2e/resume.sh tests/e2e/fused.sh
+	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN)
+GPU_SCRIPTS := tests/gpu/curves.sh tests/gpu/cache.sh tests/gpu/f16.sh tests/e2e/resume.sh tests/e2e/fused.sh
 check-gpu: all $B/tests/parity/test_parity $B/tests/parity/test_step
 	DEVICE=cuda TEST_TIMEOUT=600 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B \
 	 "$B/tests/parity/test_parity --backend cuda" "$B/tests/parity/test_step --backend cuda"

@@ -18,7 +18,7 @@ typedef struct DltArgs {
     double temperature, top_p;
     bool json, quiet, eager, check, header, verbose, help, hash, origin, no_cache;
     bool json_schema, man, bash;
-    const char *to, *weights;
+    const char *to, *weights, *only;
 } DltArgs;
 
 typedef struct DltCommand {

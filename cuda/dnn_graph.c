@@ -356,6 +356,7 @@ cudnnBackendDescriptor_t dlt_dnn_config_of(DltDnnGraph *g, const char *tag)
     int64_t n = 0;
     if (strncmp(tag, "eng", 3) != 0) return NULL;
     int64_t index = strtoll(tag + 3, &at, 10);
+    if (at == tag + 3) return NULL;
     cudnnBackendDescriptor_t e = dlt_dnn_make(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     set_part(g, e, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, g->graph);
     dlt_dnn_set(g, e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
@@ -371,6 +372,7 @@ cudnnBackendDescriptor_t dlt_dnn_config_of(DltDnnGraph *g, const char *tag)
         dlt_dnn_finalize(g, k);
         knob[n++] = k;
     }
+    if (*at != '\0') return NULL;
     cudnnBackendDescriptor_t c = dlt_dnn_make(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     set_part(g, c, CUDNN_ATTR_ENGINECFG_ENGINE, e);
     if (n > 0)

@@ -8,11 +8,13 @@
 #include <glob.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -373,6 +375,26 @@ DltStatus dlt_sys_asked_to_stop(void)
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
         if (requests[i].signal == seen) return requests[i].status;
     return DLT_OK;
+}
+
+/* ---- processes ---------------------------------------------------------------------------- */
+
+int dlt_sys_run(const char *const argv[], const char *output)
+{
+    pid_t pid = -1;
+    int status = 0, failed = 0;
+    posix_spawn_file_actions_t files;
+    if (posix_spawn_file_actions_init(&files) != 0) return -1;
+    failed |=
+        posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    failed |= posix_spawn_file_actions_adddup2(&files, 1, 2);
+    if (!failed)
+        failed = posix_spawn(&pid, argv[0], &files, NULL, (char *const *)(uintptr_t)argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (failed) return -1;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 /* ---- threads ------------------------------------------------------------------------------ */

@@ -68,6 +68,10 @@ int dlt_sys_signal_seen(void);
  * before a run begins returns it, without a report. */
 DltStatus dlt_sys_asked_to_stop(void);
 
+/* Runs a program (argv[0] is its path) with its output in a file, and waits. Its exit code, 128 + the
+ * signal that ended it, or -1 when it did not start. */
+int dlt_sys_run(const char *const argv[], const char *output);
+
 /* Threads. */
 int dlt_sys_n_cpu(void); /* usable by this process */
 bool dlt_sys_thread(pthread_t *thread, void *(*run)(void *), void *ctx);

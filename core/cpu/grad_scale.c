@@ -98,10 +98,33 @@ static DltStatus scale_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, Dlt
     return DLT_OK;
 }
 
+/* step.loss_scale = scaler[SCALE].  step u8[sizeof(DltStepState)], scaler f32[3].  update_ops.h */
+static DltStatus scale_loss(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    DltStepState *step = call->in[0];
+    step->loss_scale = (float)((const DltReal *)call->in[1])[DLT_SCALER_SCALE];
+    return DLT_OK;
+}
+
+/* What coef[SKIP] becomes of an update whose numbers are finite or not; moves the scaler on. */
+static int skip_of(const DltGradScale *attr, DltReal *scaler, bool finite)
+{
+    double s[DLT_SCALER];
+    if (scaler == NULL) return finite ? DLT_SKIP_NONE : DLT_SKIP_NONFINITE;
+    for (int i = 0; i < DLT_SCALER; i++)
+        s[i] = (double)scaler[i];
+    int skip = dlt_scaler_next(attr, finite, s);
+    for (int i = 0; i < DLT_SCALER; i++)
+        scaler[i] = (DltReal)s[i];
+    return skip == DLT_SKIP_NONE && !finite ? DLT_SKIP_NONFINITE : skip;
+}
+
 /* coef[SCALE] = sample_weight / (loss[1] loss_scale), 0 without weight, clipped to a global norm;
  * coef[NORM] = norm of the mean gradient before clipping; coef[LOSS] = the mean loss; coef[SKIP] = 1
- * when loss or norm is not finite, 2 when the loss is above step.loss_limit.  loss f64[2], g f32 or
- * missing, states f64[1] or missing, step u8, coef f32[4].  update_ops.h */
+ * when loss or norm is not finite (3 when that is an overflow of f16), 2 when the loss is above
+ * step.loss_limit.  loss f64[2], g f32 or missing, states f64[1] or missing, step u8, scaler f32[3] or
+ * missing, coef f32[4].  update_ops.h */
 static DltStatus grad_scale(const DltCall *call, DltErr *err)
 {
     (void)err;
@@ -120,9 +143,8 @@ static DltStatus grad_scale(const DltCall *call, DltErr *err)
     coef[DLT_COEF_NORM] = (DltReal)norm;
     coef[DLT_COEF_LOSS] = (DltReal)(loss[1] != 0 ? loss[0] / loss[1] : 0);
     bool spike = step->loss_limit > 0 && (float)coef[DLT_COEF_LOSS] > step->loss_limit;
-    coef[DLT_COEF_SKIP] = !finite || !isfinite(norm) ? DLT_SKIP_NONFINITE
-                          : spike                    ? DLT_SKIP_SPIKE
-                                                     : DLT_SKIP_NONE;
+    int skip = skip_of(attr, call->in[4], finite && isfinite(norm));
+    coef[DLT_COEF_SKIP] = (DltReal)(skip == DLT_SKIP_NONE && spike ? DLT_SKIP_SPIKE : skip);
     return DLT_OK;
 }
 
@@ -132,6 +154,9 @@ const DltKernel *const dlt_cpu_accumulate[] = {&plain_accumulate, NULL};
 static const DltKernel plain_squares = {
     .name = "sum_squares.cpu.plain", .prepare = squares_prepare, .launch = sum_squares};
 const DltKernel *const dlt_cpu_sum_squares[] = {&plain_squares, NULL};
+
+static const DltKernel plain_scale_loss = {.name = "scale_loss.cpu.plain", .launch = scale_loss};
+const DltKernel *const dlt_cpu_scale_loss[] = {&plain_scale_loss, NULL};
 
 static const DltKernel plain_scale = {
     .name = "grad_scale.cpu.plain", .prepare = scale_prepare, .launch = grad_scale};

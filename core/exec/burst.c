@@ -11,8 +11,7 @@
  * ahead anyway. */
 enum { MAX_NODES = 1024, FED_STEP = 0, FED_TICKET = 1, N_FED };
 
-/* What decides the next update may depend on the one before (loss scale, loss limit), on data from
- * the host, or on several micro batches: then updates run one by one. */
+/* What decides the next update may depend on the one before (loss limit), on data from the host, or on several micro batches: then updates run one by one. */
 static bool possible(const DltTrainer *t)
 {
     const DltTrainSpec *train = &t->spec->train;

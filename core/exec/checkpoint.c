@@ -55,6 +55,7 @@ static const MetaRow rows[] = {
     ROW(META_I64, skipped_in_row),
     ROW(META_F64, loss_scale),
     ROW(META_I64, good_steps),
+    OPTIONAL(META_I64, overflows),
     OPTIONAL(META_I64, rollbacks),
     OPTIONAL(META_STR, losses),
     OPTIONAL(META_STR, lineage),

@@ -34,8 +34,9 @@ typedef struct DltCheckpointMeta {
     const char *metrics; /* last metrics row as JSON object text */
     int64_t reported;    /* update of that row; < step: what was due after `step` is still to do */
     int64_t nonfinite_skipped, skipped_in_row;
-    double loss_scale;   /* f16; 1 otherwise */
-    int64_t good_steps;  /* f16: updates since the scale last changed */
+    /* f16, as the tensor state/loss_scale says: 1 otherwise; updates since it last changed; left out */
+    double loss_scale;
+    int64_t good_steps, overflows;
     int64_t rollbacks;   /* by train.guard */
     const char *losses;  /* "step loss ...": what train.guard.loss_spike compares with, or NULL */
     const char *lineage; /* a line for each resume, and what the run began from; NULL: none */

@@ -2,20 +2,18 @@
  * kernels leave the weights alone when coef[SKIP] is set, so nothing is lost until the flag is looked
  * at: at once where that is free, else two updates later. What then happens is train.guard's choice:
  * the run ends and its newest checkpoint is from before; or the update stays left out and is counted;
- * or the run goes back (rollback.c). With a loss scale (f16) an overflow first halves the scale, as
- * torch.amp.GradScaler does. */
+ * or the run goes back (rollback.c). An overflow under f16's loss scale is no bad update: the device
+ * leaves it out, lowers the scale by itself and counts it (ops/update_ops.h). */
 #include "base/log.h"
 #include "exec/trainer.h"
 #include <inttypes.h>
 #include <math.h>
 
-enum { SCALE_PATIENCE = 2000 };
 static const uint32_t pending = UINT32_MAX; /* no value that the kernel writes */
 
 DltStatus dlt_flags_open(DltTrainer *t, DltErr *err)
 {
-    bool at_once =
-        t->s->backend->record_begin == NULL || t->spec->train.precision == DLT_PRECISION_F16;
+    bool at_once = t->s->backend->record_begin == NULL;
     t->guard = (DltGuard){.flags = dlt_host_memory(t->s, DLT_FLAGS * sizeof *t->guard.flags),
                           .looked_at = t->at.step,
                           .delay = at_once ? 0 : DLT_AHEAD,
@@ -155,24 +153,6 @@ DltStatus dlt_diverged(const DltTrainer *t, int64_t step, const char *more, DltE
 
 /* ---- what is done ------------------------------------------------------------------------- */
 
-/* True when the scale could go down: then an overflow is no divergence. */
-static bool lower_scale(DltTrainer *t)
-{
-    t->at.good_steps = 0;
-    if (t->spec->train.precision != DLT_PRECISION_F16 || t->at.loss_scale <= 1) return false;
-    t->at.loss_scale /= 2;
-    return true;
-}
-
-static void count_good(DltTrainer *t)
-{
-    t->at.skipped_in_row = 0;
-    if (t->spec->train.precision != DLT_PRECISION_F16) return;
-    if (++t->at.good_steps < SCALE_PATIENCE) return;
-    t->at.good_steps = 0;
-    t->at.loss_scale *= 2;
-}
-
 static DltStatus leave_out(DltTrainer *t, int64_t step, DltErr *err)
 {
     char samples[400], fault[160];
@@ -192,12 +172,12 @@ static DltStatus look_at(DltTrainer *t, int64_t step, DltErr *err)
     DLT_TRY(dlt_wait_for(t->p->exec, &flags->word[DLT_COEF_SKIP], pending, err));
     t->at.grad_norm = (double)flags->coef[DLT_COEF_NORM];
     int fault = (int)flags->coef[DLT_COEF_SKIP], policy = t->spec->train.on_bad;
+    if (fault == DLT_SKIP_OVERFLOW) return DLT_OK;
     if (fault == DLT_SKIP_NONE) {
         add_loss(t, step, flags->coef[DLT_COEF_LOSS]);
-        count_good(t);
+        t->at.skipped_in_row = 0;
         return DLT_OK;
     }
-    if (fault == DLT_SKIP_NONFINITE && lower_scale(t)) return DLT_OK;
     t->at.nonfinite_skipped++;
     t->guard.fault = fault;
     if (policy == DLT_GUARD_SKIP && t->at.skipped_in_row < t->spec->train.guard_limit)

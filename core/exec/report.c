@@ -67,7 +67,12 @@ int64_t dlt_report_quiet(const DltTrainer *t, int64_t most)
 /* ---- the row ------------------------------------------------------------------------------ */
 
 enum { CELL_STEP, CELL_EPOCH, CELL_TIME, CELL_SAMPLES, CELL_LR, N_FIRST };
-enum { CELL_NORM, CELL_SPEED, CELL_WAIT, CELL_MEMORY, N_LAST };
+enum { CELL_NORM, CELL_SPEED, CELL_WAIT, CELL_MEMORY, CELL_SCALE, CELL_SKIPPED, N_LAST };
+/* The columns behind the figures; the last two only with a loss scale. */
+static int n_last(const DltTrainer *t)
+{
+    return t->scaler != NULL ? N_LAST : CELL_SCALE;
+}
 
 static double *figures(DltTrainer *t, int split)
 {
@@ -93,7 +98,8 @@ static void recall_row(DltTrainer *t)
 DltStatus dlt_report_open(DltTrainer *t, DltErr *err)
 {
     static const char *const first[] = {"step", "epoch", "time_s", "samples", "lr"};
-    static const char *const last[] = {"grad_norm", "samples_per_s", "data_wait", "memory_bytes"};
+    static const char *const last[] = {"grad_norm",    "samples_per_s", "data_wait",
+                                       "memory_bytes", "loss_scale",    "skipped"};
     const DltSpec *spec = t->spec;
     t->column =
         DLT_NEW_ARRAY(t->arena, N_FIRST + N_LAST + DLT_N_SPLIT * spec->n_metric, const char *);
@@ -104,7 +110,7 @@ DltStatus dlt_report_open(DltTrainer *t, DltErr *err)
         for (int i = 0; i < spec->n_metric; i++)
             t->column[t->n_column++] =
                 dlt_arena_printf(t->arena, "%s.%s", dlt_split_name[s], spec->metric[i]->name);
-    for (int i = 0; i < N_LAST; i++)
+    for (int i = 0; i < n_last(t); i++)
         t->column[t->n_column++] = last[i];
     recall_row(t);
     t->row_arena = dlt_arena_new();
@@ -129,6 +135,9 @@ static void start_row(DltTrainer *t)
     cell[CELL_SPEED] = t->progress.samples_per_s;
     cell[CELL_WAIT] = t->progress.data_wait;
     cell[CELL_MEMORY] = (double)t->progress.memory_bytes;
+    if (t->scaler == NULL) return;
+    cell[CELL_SCALE] = t->at.loss_scale;
+    cell[CELL_SKIPPED] = (double)t->at.overflows;
 }
 
 /* A cell of the present row by its name, NaN when it was not measured. */
@@ -147,7 +156,7 @@ static DltMetricRow row_of(DltTrainer *t, int from, int to)
     DltMetricRow row = {.name = name, .value = value};
     for (int i = from; i < to; i++) {
         bool train = strncmp(t->column[i], "train.", 6) == 0;
-        bool split = i >= N_FIRST && i < t->n_column - N_LAST;
+        bool split = i >= N_FIRST && i < t->n_column - n_last(t);
         if (split && !train && !isfinite(t->cell[i])) continue;
         name[row.n] = t->column[i];
         value[row.n++] = t->cell[i];
@@ -162,13 +171,25 @@ static DltStatus write_row(DltTrainer *t, DltErr *err)
     t->row_arena = fresh;
     DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     DltMetricRow row = row_of(t, 0, t->n_column);
-    DltMetricRow shown = row_of(t, N_FIRST, t->n_column - N_LAST);
+    DltMetricRow shown = row_of(t, N_FIRST, t->n_column - n_last(t));
     t->at.metrics = dlt_metric_row_json(t->row_arena, &row);
     t->at.losses = NULL; /* lay in the old arena; saving makes it anew */
     t->at.reported = t->at.step;
     dlt_arena_free(old);
     if (t->folder != NULL) DLT_TRY(dlt_run_folder_metrics(t->folder, &row, err));
     dlt_progress_row(&t->progress, place, &shown);
+    return DLT_OK;
+}
+
+/* The loss scale is the device's; what is known of it here is for rows and checkpoints. */
+static DltStatus read_scale(DltTrainer *t, DltErr *err)
+{
+    DltReal s[DLT_SCALER];
+    if (t->scaler == NULL) return DLT_OK;
+    DLT_TRY(dlt_exec_read(t->p->exec, t->scaler, s, err));
+    t->at.loss_scale = (double)s[DLT_SCALER_SCALE];
+    t->at.good_steps = (int64_t)s[DLT_SCALER_GOOD];
+    t->at.overflows = (int64_t)s[DLT_SCALER_SKIPPED];
     return DLT_OK;
 }
 
@@ -235,6 +256,7 @@ static bool decide(DltTrainer *t, double stop_value, int64_t patience)
 static DltStatus report_row(DltTrainer *t, bool evaluate, bool *best, bool *done, DltErr *err)
 {
     int split = t->spec->eval_split;
+    DLT_TRY(read_scale(t, err));
     start_row(t);
     DLT_TRY(measure_train(t, err));
     if (evaluate) DLT_TRY(measure(t, split, done, err));
@@ -297,6 +319,7 @@ DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err)
 {
     t->saved_step = t->at.step;
     if (t->folder == NULL) return DLT_OK;
+    DLT_TRY(read_scale(t, err));
     t->at.epoch = (double)t->at.position / epoch_samples(t);
     t->at.losses = dlt_losses_text(t, t->row_arena);
     t->at.train_time_s = t->time_before_s + (double)(dlt_sys_now_ns() - t->start_ns) * 1e-9;

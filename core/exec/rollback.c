@@ -30,6 +30,7 @@ static void take_state(DltTrainer *t, const DltCheckpoint *c, int64_t position)
     t->at.reported = was.reported;
     t->at.loss_scale = was.loss_scale;
     t->at.good_steps = was.good_steps;
+    t->at.overflows = was.overflows;
     t->at.skipped_in_row = 0;
     t->at.position = position;
     t->at.rollbacks = now.rollbacks + 1;

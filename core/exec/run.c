@@ -41,6 +41,7 @@ static DltStatus plan_all(DltTrainer *t, DltErr *err)
     }
     t->coef = dlt_graph_find(t->p->m->graph, "update.coef");
     DLT_BUG_ON(t->coef == NULL);
+    t->scaler = t->p->m->build->scaler;
     return dlt_programs_fit(all, n, err);
 }
 
@@ -76,7 +77,6 @@ static void first_state(DltTrainer *t, const DltCheckpoint *c)
     const DltSpec *spec = t->spec;
     if (c != NULL) t->at = c->meta;
     if (c == NULL) t->at = (DltCheckpointMeta){.run = new_run_number(), .loss_scale = 1};
-    if (c == NULL && spec->train.precision == DLT_PRECISION_F16) t->at.loss_scale = 65536;
     bool other_best =
         t->at.best_metric != NULL &&
         (spec->keep.best_metric == NULL || strcmp(t->at.best_metric, spec->keep.best_metric) != 0);

@@ -31,6 +31,7 @@ static DltStatus same_numbers(const DltCheckpoint *a, const DltCheckpoint *b, Dl
         {"best value of early stopping", bits(x->stop_best), bits(y->stop_best)},
         {"loss scale", bits(x->loss_scale), bits(y->loss_scale)},
         {"updates since the loss scale changed", x->good_steps, y->good_steps},
+        {"updates left out for an overflow", x->overflows, y->overflows},
         {"updates left out", x->nonfinite_skipped, y->nonfinite_skipped},
         {"rollbacks", x->rollbacks, y->rollbacks},
         {"step of the last row", x->reported, y->reported},

@@ -16,7 +16,7 @@ DltStepState dlt_step_state(const DltTrainer *t, int64_t step, int64_t micro, in
                           .micro = (int32_t)micro,
                           .n_micro = (int32_t)n_micro,
                           .lr = (float)dlt_schedule_rate(&t->spec->train.schedule, step),
-                          .loss_scale = (float)t->at.loss_scale,
+                          .loss_scale = 1,
                           .sample_weight = t->sample_weight};
 }
 

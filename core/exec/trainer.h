@@ -44,7 +44,7 @@ typedef struct DltTrainer {
     DltSpec *spec;
     const DltRunOptions *o;
     DltProgram *p;
-    DltTensor *coef;
+    DltTensor *coef, *scaler; /* scaler: of f16, else NULL */
     DltFeed feed;
     DltGuard guard;
     DltBurst burst;

@@ -6,7 +6,7 @@
 #include "exec/session.h"
 #include <math.h>
 
-static const char metrics_name[] = "state/metrics";
+static const char metrics_name[] = "state/metrics", scaler_name[] = "state/loss_scale";
 
 static bool starts_with(const char *text, const char *with)
 {
@@ -134,7 +134,7 @@ static DltStatus left_over(const DltSnapshot *s, const DltCheckpoint *c, const b
 {
     (void)s;
     for (int i = 0; i < c->n_tensor; i++)
-        if (!used[i])
+        if (!used[i] && strcmp(c->tensor[i].name, scaler_name) != 0) /* the precision may change */
             return dlt_err(err, DLT_E_CHECKPOINT, "%s: its tensor %s has no place in this model",
                            c->path, c->tensor[i].name);
     return DLT_OK;
@@ -150,6 +150,10 @@ DltStatus dlt_snapshot_restore(DltSnapshot *s, const DltCheckpoint *c, DltErr *e
         if (found != NULL) used[found - c->tensor] = true;
         if (!ok && t == s->p->m->graph->metrics) {
             dlt_log("the metrics differ from the checkpoint's: their running means start anew");
+            continue;
+        }
+        if (found == NULL && t == s->p->m->build->scaler) {
+            dlt_log("the checkpoint was not made with f16: the loss scale starts anew");
             continue;
         }
         if (!ok) return does_not_fit(c, t, found, err);

@@ -16,11 +16,13 @@ struct DltBuild {
     uint64_t seed;
     /* Decoding: [N, 1] tokens at position place (i32[1]) of a context; place NULL: whole windows. */
     DltTensor *place;
-    int64_t context;   /* tokens; 0: whole windows */
-    DltTensor *step;   /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
-    int n_random;      /* next stream number for dropout */
-    int n_residual;    /* residual connections so far */
-    int64_t vocab;     /* number of ids in the data, 0: it has none; set by the spec */
+    int64_t context; /* tokens; 0: whole windows */
+    DltTensor *step; /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
+    DltTensor
+        *scaler;    /* f32[DLT_SCALER] STATE: see ops/update_ops.h; NULL: the loss is not scaled */
+    int n_random;   /* next stream number for dropout */
+    int n_residual; /* residual connections so far */
+    int64_t vocab;  /* number of ids in the data, 0: it has none; set by the spec */
     const bool *needs; /* set by autodiff while grad rules run: per tensor id */
 };
 

@@ -10,7 +10,7 @@ typedef struct DltStepState {
     int32_t micro;  /* index of the micro batch inside its update */
     int32_t n_micro;
     float lr;         /* scheduled learning rate of this update, before group factors */
-    float loss_scale; /* 1 except for f16 */
+    float loss_scale; /* 1; with f16 the node scale_loss puts the device's own there */
     double
         sample_weight; /* nominal weight of one update: what the loss gradient was pre-divided by */
     float loss_limit;  /* an update whose mean loss is above it is left out; 0: no limit */

@@ -40,14 +40,21 @@ const DltOpDef dlt_op_sum_squares = {.name = "sum_squares",
                                      .infer = sumsq_infer,
                                      .flops = dlt_flops_1,
                                      .prec = DLT_PREC_FULL};
+const DltOpDef dlt_op_scale_loss = {.name = "scale_loss",
+                                    .n_in = 2,
+                                    .infer = dlt_infer_none,
+                                    .flops = dlt_flops_1,
+                                    .mutates = 1,
+                                    .prec = DLT_PREC_FULL};
 const DltOpDef dlt_op_grad_scale = {.name = "grad_scale",
-                                    .n_in = 4,
+                                    .n_in = 5,
                                     .n_out = 1,
                                     .attr_size = sizeof(DltGradScale),
                                     .infer = coef_infer,
                                     .flops = dlt_flops_1,
                                     .prec = DLT_PREC_FULL,
-                                    .optional = 2 | 8,
+                                    .optional = 2 | 8 | 16,
+                                    .mutates = 16,
                                     .text = clip_text};
 
 static void update_text(const void *attr, char *buf, size_t size)

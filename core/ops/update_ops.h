@@ -2,12 +2,17 @@
  * kernel) updates them all. coef f32[DLT_COEF] comes from grad_scale:
  *   accumulate: sum [n] (mutated), g [n] (f32, or f64 for losses), step: sum = (step.micro == 0) ? g : sum + g
  *   sum_squares: x [n] -> f64[1], summed in a fixed order
+ *   scale_loss: step (mutated), scaler f32[DLT_SCALER]: step.loss_scale = scaler[SCALE]
  *   grad_scale: loss f64[2] or its accumulated form, g [n] (every gradient) or NULL, step, states f64[1] or
- *     NULL (the sum of squares of running statistics) -> coef, the norm summed in a fixed order:
+ *     NULL (the sum of squares of running statistics), scaler f32[DLT_SCALER] (mutated) or NULL -> coef,
+ *     the norm summed in a fixed order:
  *     coef[SCALE] = sample_weight / (loss[1] * loss_scale) (0 when loss[1] is 0), times
  *     min(1, clip / norm) when clip > 0;  coef[NORM] = norm of the true mean gradient before clipping (0
  *     without g); coef[LOSS] = loss[0] / loss[1] (0 without weight); coef[SKIP] = 1 when loss, norm
- *     or states is not finite, else 2 when step.loss_limit > 0 and coef[LOSS] is above it, else 0
+ *     or states is not finite, else 2 when step.loss_limit > 0 and coef[LOSS] is above it, else 0.
+ *     With a scaler (Micikevicius et al. 2018; torch.amp.GradScaler): not finite with scaler[SCALE] > 1
+ *     is an overflow: coef[SKIP] = 3, the scale falls by `backoff`, not below 1; after `interval` finite
+ *     updates in a row it grows by `growth`
  *   X_update: w (mutated), g, coef, step, states (mutated); nothing happens when coef[SKIP] != 0.
  *     g' = g * coef[SCALE]; lr = step.lr * lr_factor
  *   sgd:     g' += wd w; buf = momentum buf + (1 - dampening) g' (buf = g' at update 1);
@@ -35,14 +40,40 @@
 #ifndef DLT_UPDATE_OPS_H
 #define DLT_UPDATE_OPS_H
 
+#include "base/rng.h"
 #include "graph/build.h"
+#include <math.h>
 
 enum { DLT_COEF_SCALE, DLT_COEF_NORM, DLT_COEF_SKIP, DLT_COEF_LOSS, DLT_COEF };
-enum { DLT_SKIP_NONE, DLT_SKIP_NONFINITE, DLT_SKIP_SPIKE }; /* values of coef[SKIP] */
+/* values of coef[SKIP] */
+enum { DLT_SKIP_NONE, DLT_SKIP_NONFINITE, DLT_SKIP_SPIKE, DLT_SKIP_OVERFLOW };
+/* scaler: the loss scale, finite updates in a row since it last changed, updates left out so far */
+enum { DLT_SCALER_SCALE, DLT_SCALER_GOOD, DLT_SCALER_SKIPPED, DLT_SCALER };
 
 typedef struct DltGradScale {
-    float clip; /* global norm; 0: off */
+    float clip;             /* global norm; 0: off */
+    double growth, backoff; /* of the loss scale */
+    int64_t interval;
 } DltGradScale;
+
+/* The scaler behind an update; DLT_SKIP_OVERFLOW, or DLT_SKIP_NONE. What is not finite at scale 1 is no
+ * overflow. */
+DLT_HD int dlt_scaler_next(const DltGradScale *a, bool is_finite, double s[DLT_SCALER])
+{
+    if (!is_finite) {
+        bool overflow = s[DLT_SCALER_SCALE] > 1;
+        double lower = s[DLT_SCALER_SCALE] * a->backoff;
+        s[DLT_SCALER_SCALE] = lower > 1 ? lower : 1;
+        s[DLT_SCALER_GOOD] = 0;
+        if (overflow) s[DLT_SCALER_SKIPPED] += 1;
+        return overflow ? DLT_SKIP_OVERFLOW : DLT_SKIP_NONE;
+    }
+    s[DLT_SCALER_GOOD] += 1;
+    if (s[DLT_SCALER_GOOD] < (double)a->interval) return DLT_SKIP_NONE;
+    s[DLT_SCALER_GOOD] = 0;
+    if (s[DLT_SCALER_SCALE] * a->growth < 1e38) s[DLT_SCALER_SCALE] *= a->growth; /* f32 holds it */
+    return DLT_SKIP_NONE;
+}
 
 /* One struct for all update ops; each reads its own members. in: w, g, coef, step, s1, s2, s3; when `low`
  * is used, in[7] is the compute-precision copy of w (mutated: w rounded), else NULL. */

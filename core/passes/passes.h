@@ -45,7 +45,10 @@ typedef struct DltUpdateConfig {
     double clip;     /* global norm, 0: off */
     double ema;      /* 0: off */
     int64_t n_micro; /* > 1: gradients are summed over micro batches */
-    bool settle;     /* updates may be left out: what their batches left in states goes with them */
+    /* f16: how the loss scale moves (ops/update_ops.h), and where it begins */
+    double scale_init, scale_growth, scale_backoff;
+    int64_t scale_interval;
+    bool settle; /* updates may be left out: what their batches left in states goes with them */
 } DltUpdateConfig;
 /* Frozen parameters (call before autodiff: clears `trainable`). Patterns are those of fnmatch(3). A
  * pattern that matches nothing, or a group that gets nothing, is CONFIG. */

@@ -318,9 +318,13 @@ DltStatus dlt_pass_update(DltBuild *b, const DltUpdateConfig *c, DltTensor **gra
     b->phase = DLT_PHASE_UPDATE;
     DltTensor *grads = l.grad_sum ? l.grad_sum : l.grad_slab;
     DltTensor *states = running ? dlt_build_op(b, DLT_OP_sum_squares, NULL, &running, 1) : NULL;
-    DltGradScale clip = {(float)c->clip};
-    DltTensor *coef = dlt_build_op(b, DLT_OP_grad_scale, &clip,
-                                   (DltTensor *const[]){l.loss, grads, b->step, states}, 4);
+    DltGradScale attr = {.clip = (float)c->clip,
+                         .growth = c->scale_growth,
+                         .backoff = c->scale_backoff,
+                         .interval = c->scale_interval};
+    DltTensor *coef =
+        dlt_build_op(b, DLT_OP_grad_scale, &attr,
+                     (DltTensor *const[]){l.loss, grads, b->step, states, b->scaler}, 5);
     if (coef->id >= 0) dlt_graph_rename(b->graph, coef, "update.coef");
     for (int k = 0; k < l.n_slab && b->status == DLT_OK; k++)
         if (l.slab_size[k] > 0) add_group(&l, k, coef);

@@ -154,11 +154,23 @@ static DltStatus add_loss(const DltSpec *spec, DltModelGraph *m, DltErr *err)
     return m->build->status;
 }
 
+/* The loss scale of f16, which is part of the run's state; the step's nodes find it in `step`. */
+static void add_scaler(const DltSpec *spec, DltModelGraph *m)
+{
+    DltBuild *b = m->build;
+    double *values = DLT_NEW_ARRAY(m->graph->arena, DLT_SCALER, double);
+    values[DLT_SCALER_SCALE] = spec->train.update.scale_init;
+    DltInit init = {.kind = DLT_INIT_VALUES, .values = values, .n_values = DLT_SCALER};
+    b->scaler = dlt_state(b, "state/loss_scale", dlt_shape1(DLT_SCALER), DLT_F32, init);
+    (void)dlt_build_node(b, DLT_OP_scale_loss, NULL, (DltTensor *const[]){b->step, b->scaler}, 2);
+}
+
 static DltStatus build(const DltSpec *spec, const DltModelOptions *o, DltYaml *out,
                        DltModelGraph **model, DltErr *err)
 {
     DltModelGraph *m = new_model(spec, o->training, err);
     add_fetch(spec, o, m);
+    if (o->training && spec->train.precision == DLT_PRECISION_F16) add_scaler(spec, m);
     DLT_TRY(dlt_walk_model(spec, m, out, err));
     *model = m;
     if (o->split >= 0) return add_loss(spec, m, err);
@@ -186,9 +198,10 @@ static DltStatus check_precision(const DltSpec *spec, DltDtype type, const DltDe
     bool missing = (type == DLT_BF16 && !info->has_bf16) || (type == DLT_F16 && !info->has_f16);
     if (!missing) return DLT_OK;
     DltMark at = dlt_opts_mark(&spec->sections->train, offsetof(DltTrainOpts, precision));
-    return dlt_err_at(err, DLT_E_CONFIG, at,
-                      "train.precision: %s is not there on this device (%s); tf32 and f32 are",
-                      dlt_dtype_name(type), info->name);
+    return dlt_err_at(
+        err, DLT_E_CONFIG, at,
+        "train.precision: this device (%s) has no kernels for %s; tf32 and f32 are there",
+        info->name, dlt_dtype_name(type));
 }
 
 /* The rules that are not used: those the config names, and bits for relu's mask on devices whose own

@@ -21,7 +21,7 @@ typedef struct DltDataOpts {
 } DltDataOpts;
 typedef struct DltTrainOpts {
     DltSpan length;
-    const DltYaml *batch, *optimizer, *schedule, *clip, *stop_early, *guard;
+    const DltYaml *batch, *optimizer, *schedule, *clip, *stop_early, *loss_scale, *guard;
     int precision, recompute;
     double ema;
     bool deterministic;
@@ -38,6 +38,10 @@ typedef struct DltGroupOpts {
 typedef struct DltClipOpts {
     double norm;
 } DltClipOpts;
+typedef struct DltLossScaleOpts {
+    double init, growth, backoff;
+    int64_t interval;
+} DltLossScaleOpts;
 typedef struct DltStopOpts {
     int64_t patience;
     const char *metric;
@@ -77,7 +81,8 @@ enum { DLT_N_AUGMENT = 3 };
 /* Options of every section as read, for marks in later checks and for the resolved config. An
  * option set whose `fields` is NULL was not written and has no defaults. */
 typedef struct DltSections {
-    DltOpts root, data, train, batch, clip, stop, guard, eval, checkpoint, keep, log, mean_std;
+    DltOpts root, data, train, batch, clip, stop, loss_scale, guard, eval, checkpoint, keep, log,
+        mean_std;
     DltOpts augment[DLT_N_AUGMENT]; /* as DltAugmentDef rows; fields NULL: not wanted */
     DltOpts *group;                 /* [train.update.n_group] */
     const DltYaml *source[DLT_N_SPLIT];
@@ -86,8 +91,9 @@ typedef struct DltSections {
 } DltSections;
 
 extern const DltField dlt_root_fields[], dlt_data_fields[], dlt_train_fields[], dlt_batch_fields[],
-    dlt_group_fields[], dlt_clip_fields[], dlt_stop_fields[], dlt_guard_fields[], dlt_eval_fields[],
-    dlt_checkpoint_fields[], dlt_keep_fields[], dlt_log_fields[], dlt_mean_std_fields[];
+    dlt_group_fields[], dlt_clip_fields[], dlt_stop_fields[], dlt_loss_scale_fields[],
+    dlt_guard_fields[], dlt_eval_fields[], dlt_checkpoint_fields[], dlt_keep_fields[],
+    dlt_log_fields[], dlt_mean_std_fields[];
 
 /* Augmentations, in the order in which they are applied. */
 typedef struct DltAugmentDef {

@@ -163,6 +163,7 @@ static DltYaml *train(Out *o)
     put(o, map, "optimizer", optimizer(o));
     put(o, map, "clip", opts(o, &s->clip, sizeof(DltClipOpts), NULL));
     put(o, map, "stop_early", opts(o, &s->stop, sizeof(DltStopOpts), NULL));
+    put(o, map, "loss_scale", opts(o, &s->loss_scale, sizeof(DltLossScaleOpts), NULL));
     put(o, map, "guard", opts(o, &s->guard, sizeof(DltGuardOpts), dlt_guard_check));
     DltYaml *list = dlt_yaml_list(o->arena, DLT_NO_MARK);
     for (int i = 0; i < t->n_piece; i++)

@@ -58,6 +58,7 @@ const DltSection dlt_sections[] = {
     {"train.batch", "samples an update, and at a time", dlt_batch_fields},
     {"train.clip", "bound on the gradient", dlt_clip_fields},
     {"train.stop_early", "ending a run that no longer improves", dlt_stop_fields},
+    {"train.loss_scale", "the factor on the loss with f16", dlt_loss_scale_fields},
     {"train.guard", "numbers that are not finite", dlt_guard_fields},
     {"train.optimizer.groups", "parameters with settings of their own", dlt_group_fields},
     {"eval", "what is measured, and when", dlt_eval_fields},

@@ -9,6 +9,7 @@ static const DltEnum precision_choices[] = {
     {"f32", DLT_PRECISION_F32},
     {"tf32", DLT_PRECISION_TF32},
     {"bf16", DLT_PRECISION_BF16},
+    {"f16", DLT_PRECISION_F16},
     {NULL, 0},
 };
 static const DltEnum recompute_choices[] = {
@@ -41,7 +42,8 @@ const DltField dlt_train_fields[] = {
              .example = "batch: {global: 512, micro: 128}"),
     DLT_ENUM(DltTrainOpts, precision, .def = "tf32", .choices = precision_choices,
              .help = "tf32: f32 numbers, TF32 tensor cores where the device has them; f32 is "
-                     "strict; bf16: bf16 products with f32 master weights",
+                     "strict; bf16, f16: products of that type with f32 master weights, f16 with a "
+                     "loss scale (GPU)",
              .example = "precision: bf16"),
     DLT_TREE(DltTrainOpts, optimizer, .required = true,
              .help = "one optimizer with its options, and parameter groups",
@@ -57,6 +59,11 @@ const DltField dlt_train_fields[] = {
     DLT_TREE(DltTrainOpts, stop_early,
              .help = "end the run when a metric has not improved for some evaluations",
              .example = "stop_early: {patience: 5, metric: val.loss}"),
+    DLT_TREE(DltTrainOpts, loss_scale,
+             .help =
+                 "f16: the factor on the loss that keeps small gradients from vanishing; an update "
+                 "whose gradient overflows is left out",
+             .example = "loss_scale: {init: 1024, interval: 500}"),
     DLT_TREE(DltTrainOpts, guard,
              .help = "what happens when the loss or a gradient is not finite, or the loss jumps",
              .example = "guard: {nonfinite: skip, limit: 10}"),
@@ -86,6 +93,22 @@ const DltField dlt_clip_fields[] = {
     DLT_FLOAT(DltClipOpts, norm, .required = true, .main = true, .lo = 0, .hi = 1e30,
               .open_lo = true, .help = "largest global norm of the gradient (Pascanu et al. 2013)",
               .example = "norm: 1.0"),
+    DLT_FIELDS_END,
+};
+
+/* Defaults as torch.amp.GradScaler's. */
+const DltField dlt_loss_scale_fields[] = {
+    DLT_FLOAT(DltLossScaleOpts, init, .def = "65536", .main = true, .lo = 1, .hi = 1e30,
+              .help = "where the scale begins", .example = "init: 1024"),
+    DLT_FLOAT(DltLossScaleOpts, growth, .def = "2", .lo = 1, .hi = 1024,
+              .help = "factor after `interval` updates in a row without overflow; 1: never more",
+              .example = "growth: 2"),
+    DLT_FLOAT(DltLossScaleOpts, backoff, .def = "0.5", .lo = 0, .hi = 1, .open_lo = true,
+              .open_hi = true, .help = "factor after an overflow; the scale does not fall below 1",
+              .example = "backoff: 0.5"),
+    DLT_INT(DltLossScaleOpts, interval, .def = "2000", .lo = 1, .hi = 1000000, .unit = "updates",
+            .help = "updates without overflow after which the scale grows",
+            .example = "interval: 500"),
     DLT_FIELDS_END,
 };
 
@@ -198,6 +221,24 @@ static DltStatus read_stop(DltReader *r, const DltYaml *tree)
     return DLT_OK;
 }
 
+static DltStatus read_loss_scale(DltReader *r, const DltYaml *tree)
+{
+    DltOpts *o = &r->spec->sections->loss_scale;
+    DltUpdateConfig *u = &r->spec->train.update;
+    bool f16 = r->spec->train.precision == DLT_PRECISION_F16;
+    if (!tree && !f16) return DLT_OK;
+    DLT_TRY(dlt_schema_read(r->arena, dlt_loss_scale_fields, sizeof(DltLossScaleOpts), tree,
+                            "train.loss_scale", tree ? tree->at : DLT_NO_MARK, o, r->err));
+    const DltLossScaleOpts *s = o->v;
+    u->scale_init = s->init;
+    u->scale_growth = s->growth;
+    u->scale_backoff = s->backoff;
+    u->scale_interval = s->interval;
+    if (f16) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_CONFIG, tree->at,
+                      "train.loss_scale: has no effect without precision: f16");
+}
+
 static DltStatus read_guard(DltReader *r, const DltYaml *tree)
 {
     DltOpts *o = &r->spec->sections->guard;
@@ -253,6 +294,7 @@ DltStatus dlt_read_train(DltReader *r, const DltYaml *tree)
     status = dlt_first(status, dlt_read_schedule(r, o->schedule));
     status = dlt_first(status, read_clip(r, o->clip));
     status = dlt_first(status, read_stop(r, o->stop_early));
+    status = dlt_first(status, read_loss_scale(r, o->loss_scale));
     return dlt_first(status, read_guard(r, o->guard));
 }
 

@@ -56,16 +56,41 @@ __global__ void sum_squares_k(In x, int64_t n, bool packed, double *out, double 
     if (grid_sum<1>(sum, part, ticket) && threadIdx.x == 0) *out = sum[0];
 }
 
-/* coef from loss f64[2], g [n] (n 0: none), states f64[1] or NULL, step: ops/update_ops.h. The last
- * block to finish its share of the norm writes it. */
-__global__ void grad_scale_k(DltGradScale a, const double *loss, In g, int64_t n, bool packed,
-                             const DltStepState *state, const double *states, float *coef,
-                             double *part, unsigned *ticket)
+/* step.loss_scale = scaler[SCALE]. */
+__global__ void scale_loss_k(DltStepState *state, const float *scaler)
+{
+    begin();
+    state->loss_scale = scaler[DLT_SCALER_SCALE];
+}
+
+/* coef[SKIP] with a scaler f32[3], which is moved on. */
+__device__ void apply_scaler(const DltGradScale &a, float *scaler, float *coef)
+{
+    double s[DLT_SCALER];
+    for (int i = 0; i < DLT_SCALER; i++)
+        s[i] = scaler[i];
+    int skip = dlt_scaler_next(&a, coef[DLT_COEF_SKIP] != (float)DLT_SKIP_NONFINITE, s);
+    for (int i = 0; i < DLT_SCALER; i++)
+        scaler[i] = (float)s[i];
+    if (skip == DLT_SKIP_OVERFLOW) coef[DLT_COEF_SKIP] = (float)skip;
+}
+
+/* What grad_scale reads and writes beside the gradient. */
+struct Verdict {
+    const double *loss, *states; /* f64[2]; f64[1] or NULL */
+    const DltStepState *state;
+    float *scaler, *coef; /* f32[3] or NULL; f32[4] */
+};
+/* coef from loss, g [n] (n 0: none), states, step: ops/update_ops.h. The last block to finish its share
+ * of the norm writes it. */
+__global__ void grad_scale_k(DltGradScale a, In g, int64_t n, bool packed, Verdict v, double *part,
+                             unsigned *ticket)
 {
     begin();
     double sumsq[1] = {own_squares(g, n, packed)};
     if (!grid_sum<1>(sumsq, part, ticket) || threadIdx.x != 0) return;
-    coef_of(a, loss, sumsq[0], state, states, coef);
+    coef_of(a, v.loss, sumsq[0], v.state, v.states, v.coef);
+    if (v.scaler) apply_scaler(a, v.scaler, v.coef);
 }
 
 /* w, states [n] f32 (changed), g [n], low [n] bf16|f16 or NULL (w rounded). Nothing happens when
@@ -200,10 +225,16 @@ static DltStatus launch_sum_squares(const DltCall *c, DltErr *err)
 static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
 {
     int64_t n = c->node->in[1] ? count_of(c->node->in[1]) : 0;
+    Verdict v = {(const double *)c->in[0], (const double *)c->in[3], (const DltStepState *)c->in[2],
+                 (float *)c->in[4], (float *)c->out[0]};
     return enqueue(c, err, grad_scale_k, sum_blocks(c->stream->dev->n_sm, n, BLOCK * GROUP), BLOCK,
-                   0, *(const DltGradScale *)c->node->attr, (const double *)c->in[0], input(c, 1),
-                   n, aligned16(c->in[1]), (const DltStepState *)c->in[2], (const double *)c->in[3],
-                   (float *)c->out[0], (double *)c->work, c->stream->ticket);
+                   0, *(const DltGradScale *)c->node->attr, input(c, 1), n, aligned16(c->in[1]), v,
+                   (double *)c->work, c->stream->ticket);
+}
+static DltStatus launch_scale_loss(const DltCall *c, DltErr *err)
+{
+    return enqueue(c, err, scale_loss_k, 1, 1, 0, (DltStepState *)c->in[0],
+                   (const float *)c->in[1]);
 }
 
 DLT_CUDA_KERNEL(accumulate, "accumulate.cuda.flat", dlt_cuda_accepts_any, nullptr,
@@ -212,6 +243,8 @@ DLT_CUDA_KERNEL(squares, "sum_squares.cuda.flat", dlt_cuda_accepts_any, prepare_
                 launch_sum_squares);
 DLT_CUDA_KERNEL(scale, "grad_scale.cuda.flat", dlt_cuda_accepts_any, prepare_sum,
                 launch_grad_scale);
+DLT_CUDA_KERNEL(scale_loss, "scale_loss.cuda.flat", dlt_cuda_accepts_any, nullptr,
+                launch_scale_loss);
 DLT_CUDA_KERNEL(sgd, "sgd_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Sgd>);
 DLT_CUDA_KERNEL(adam, "adam_update.cuda.slab", dlt_cuda_accepts_any, nullptr, update<Adam>);
 DLT_CUDA_KERNEL(rmsprop, "rmsprop_update.cuda.slab", dlt_cuda_accepts_any, nullptr,
@@ -228,6 +261,7 @@ extern "C" {
 const DltKernel *const dlt_cuda_accumulate[] = {&accumulate, nullptr};
 const DltKernel *const dlt_cuda_sum_squares[] = {&squares, nullptr};
 const DltKernel *const dlt_cuda_grad_scale[] = {&scale, nullptr};
+const DltKernel *const dlt_cuda_scale_loss[] = {&scale_loss, nullptr};
 const DltKernel *const dlt_cuda_sgd_update[] = {&sgd, nullptr};
 const DltKernel *const dlt_cuda_adam_update[] = {&adam, nullptr};
 const DltKernel *const dlt_cuda_rmsprop_update[] = {&rmsprop, nullptr};

@@ -282,6 +282,12 @@ if "$(dirname "$dltrain")/tests/unit/test_watch" limit_decides >/dev/null 2>&1; 
     echo "ok train.guard.hang has an effect"
     proven+="train.guard.hang "
 fi
+if "$(dirname "$dltrain")/tests/unit/test_loss_scale" keys_decide >/dev/null 2>&1; then # f16 is for GPUs
+    for key in loss_scale loss_scale.init loss_scale.growth loss_scale.backoff loss_scale.interval; do
+        echo "ok train.$key has an effect"
+        proven+="train.$key "
+    done
+fi
 row train.guard.limit bad "nonfinite: skip, limit: 100" "!nonfinite: skip, limit: 1"
 row train.guard.loss_spike spike "nonfinite: skip, limit: 100" "!nonfinite: skip, limit: 100, loss_spike: 1.01, window: 2"
 row train.guard.window spike "nonfinite: skip, limit: 100, loss_spike: 1.5, window: 20" "!nonfinite: skip, limit: 100, loss_spike: 1.5, window: 2"

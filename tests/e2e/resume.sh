@@ -88,7 +88,9 @@ halves "one micro batch" train.batch=48
 mv "$work/whole" "$work/series"
 "$dltrain" train "$work/net.yaml" train.batch=48 --eager --device "$device" --out "$work/eager" >"$work/log" 2>&1
 same_run "as recorded, so node by node" "$work/series" "$work/eager"
-for precision in f32 bf16; do
-    [ "$device" = cpu ] && [ $precision = bf16 ] && continue # not on every CPU
-    halves "$precision" train.precision=$precision train.batch=48
-done
+halves "strict f32" train.precision=f32 train.batch=48
+if [ "$device" != cpu ]; then # not on every CPU
+    halves "bf16" train.precision=bf16 train.batch=48
+    halves "f16, updates left out in both halves" train.precision=f16 'train.loss_scale={init: 1e30, backoff: 0.02, growth: 64, interval: 2}'
+    halves "f16 in series" train.precision=f16 train.batch=48 'train.loss_scale={init: 1e30, backoff: 0.02, growth: 64, interval: 2}'
+fi

@@ -33,6 +33,7 @@ for net in ${NETS:-mlp conv text}; do
     order=$(distance "$work/cpu.loss" "$work/plain.loss" | awk '{ x = 10 * $1; print (x > 1e-6 ? x : 1e-6) }')
     run strict $net cuda train.precision=f32 && near "$net: f32" strict "$order"
     run tf32 $net cuda train.precision=tf32 && near "$net: tf32" tf32 0.0039
+    run f16 $net cuda train.precision=f16 && near "$net: f16" f16 0.0039
     run bf16 $net cuda train.precision=bf16 && near "$net: bf16" bf16 0.031
 
     half=$((steps / 2))

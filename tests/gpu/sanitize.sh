@@ -11,7 +11,6 @@ sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-san
 [ -x "$sanitizer" ] || { echo "skip sanitizer: compute-sanitizer is not installed"; exit 0; }
 [ -e /dev/nvidiactl ] || { echo "skip sanitizer: no GPU here"; exit 0; }
 log=$build/sanitize
-rm -rf "$log"
 mkdir -p "$log"
 failed=0
 
@@ -29,6 +28,7 @@ one() { # TOOL NAME PROGRAM...
     echo "exit $?" >>"$log/$one_tool.$one_name"
 }
 for tool in $tools; do
+    rm -f "$log/$tool".*
     i=0
     while [ $i -lt "$shards" ]; do
         one "$tool" "$i" "$build/tests/parity/test_parity" --backend cuda --shard $i/"$shards" &
