@@ -10,8 +10,8 @@
 #include <math.h>
 
 enum { MAX_CONFIGS = 8, ALIGN = 256 };
-static const int64_t work_limit = (int64_t)256 << 20;
-static const char no_engine[] = "none"; /* stored for a refused problem */
+static const int64_t work_limit = (int64_t)1 << 30; /* slices of 256 MiB take a third longer */
+static const char no_engine[] = "none";             /* stored for a refused problem */
 
 /* What nodes of one shape have in common. */
 typedef struct DltSdpaShared {

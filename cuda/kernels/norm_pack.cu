@@ -12,6 +12,7 @@ namespace
 
 enum { N = 8, MOST_PACKS = 8, MOST_COLUMNS = 3072, AT_ONCE = 4, MOST_THREADS = MOST_COLUMNS / N };
 enum { MOST_WARPS = MOST_THREADS / WARP, SM_THREADS = 512 };
+enum { DY, X, DSUM, OPERANDS }; /* what is copied ahead of each row */
 
 /* v = x (+ res, kept in sum); y = (v - mean) rstd w + b [CENTER], else v rstd w.  x, res, sum, y [rows, n]
  * T; w, b [n] f32 or NULL; mean, rstd [rows] f32.  n a multiple of 8, at most 256 P. */
@@ -74,6 +75,9 @@ __global__ void __launch_bounds__(BLOCK)
 struct Pairs {
     float v[2 * AT_ONCE];
 };
+struct PairSums {
+    float v[MOST_WARPS][2 * AT_ONCE];
+};
 __device__ __forceinline__ Pairs block_pairs(Pairs a, float (*part)[2 * AT_ONCE])
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
@@ -104,19 +108,24 @@ template <typename T> struct Gradient {
     int n;
 };
 
-/* A thread's packs of AT_ONCE rows, copied ahead. */
+/* A block's packs of AT_ONCE rows, copied ahead: [row][dy, x, dsum][thread], so that neighbours' packs are
+ * neighbours. */
 template <typename T> struct Stage {
-    Pack<T> v[AT_ONCE][3]; /* dy, x, dsum */
+    Pack<T> *first; /* of this thread */
+    __device__ __forceinline__ Pack<T> *at(int row, int operand) const
+    {
+        return first + (row * OPERANDS + operand) * (int)blockDim.x;
+    }
 };
 template <typename T>
-__device__ __forceinline__ void copy_ahead(Stage<T> *to, const Gradient<T> &d, int64_t r0, int c)
+__device__ __forceinline__ void copy_ahead(Stage<T> to, const Gradient<T> &d, int64_t r0, int c)
 {
     for (int i = 0; i < AT_ONCE && c < d.n; i++) {
         int64_t at = (r0 + i) * d.n + c;
         if (r0 + i >= d.rows) continue;
-        async_copy(&to->v[i][0], d.dy + at);
-        async_copy(&to->v[i][1], d.x + at);
-        if (d.dsum) async_copy(&to->v[i][2], d.dsum + at);
+        async_copy(to.at(i, DY), d.dy + at);
+        async_copy(to.at(i, X), d.x + at);
+        if (d.dsum) async_copy(to.at(i, DSUM), d.dsum + at);
     }
     async_commit();
 }
@@ -129,20 +138,21 @@ __global__ void __launch_bounds__(MOST_THREADS) norm_pack_grad_k(Gradient<T> d)
 {
     begin();
     DLT_DYNAMIC_SHARED(uint4, stages);
-    __shared__ float part[2][MOST_WARPS][2 * AT_ONCE];
-    Stage<T> *stage = (Stage<T> *)stages + 2 * threadIdx.x;
     int c = (int)threadIdx.x * N, turn = 0;
     int64_t step = (int64_t)gridDim.x * AT_ONCE;
+    Pack<T> *packs = (Pack<T> *)stages + threadIdx.x;
+    int set = AT_ONCE * OPERANDS * (int)blockDim.x;
+    PairSums *part = (PairSums *)((Pack<T> *)stages + 2 * set);
     bool mine = c < d.n;
     float w[N], dw[N] = {}, db[N] = {}, dxs[N] = {};
     for (int k = 0; k < N; k++)
         w[k] = 1.0f;
     if (mine && d.w) load_v<float, N>(d.w + c, w);
-    copy_ahead(stage, d, (int64_t)blockIdx.x * AT_ONCE, c);
+    copy_ahead(Stage<T>{packs}, d, (int64_t)blockIdx.x * AT_ONCE, c);
     for (int64_t r0 = (int64_t)blockIdx.x * AT_ONCE; r0 < d.rows; r0 += step, turn ^= 1) {
         float m[AT_ONCE] = {}, scale[AT_ONCE] = {};
         Pairs sum = {};
-        copy_ahead(stage + (turn ^ 1), d, r0 + step, c);
+        copy_ahead(Stage<T>{packs + (turn ^ 1) * set}, d, r0 + step, c);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (r0 + i >= d.rows) continue;
@@ -150,30 +160,32 @@ __global__ void __launch_bounds__(MOST_THREADS) norm_pack_grad_k(Gradient<T> d)
             scale[i] = d.rstd[r0 + i];
         }
         async_wait<1>();
-        const Stage<T> &own = stage[turn];
+        Stage<T> own = {packs + turn * set};
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (!mine || r0 + i >= d.rows) continue;
+            Pack<T> dy = *own.at(i, DY), x = *own.at(i, X);
             for (int k = 0; k < N; k++) {
-                float y = to_float(own.v[i][0].v[k]);
-                float h = (to_float(own.v[i][1].v[k]) - m[i]) * scale[i];
+                float y = to_float(dy.v[k]);
+                float h = (to_float(x.v[k]) - m[i]) * scale[i];
                 sum.v[2 * i] += y * w[k];
                 sum.v[2 * i + 1] += y * w[k] * h;
                 dw[k] += y * h;
                 db[k] += y;
             }
         }
-        sum = block_pairs(sum, part[turn]);
+        sum = block_pairs(sum, part[turn].v);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             float avg = CENTER ? sum.v[2 * i] / (float)d.n : 0.0f;
             float avg_h = sum.v[2 * i + 1] / (float)d.n, out[N];
             if (!mine || r0 + i >= d.rows) continue;
+            Pack<T> dy = *own.at(i, DY), x = *own.at(i, X), more = {};
+            if (d.dsum) more = *own.at(i, DSUM);
             for (int k = 0; k < N; k++) {
-                float h = (to_float(own.v[i][1].v[k]) - m[i]) * scale[i];
-                float g = to_float(own.v[i][0].v[k]) * w[k];
-                out[k] = scale[i] * (g - avg - h * avg_h);
-                if (d.dsum) out[k] += to_float(own.v[i][2].v[k]);
+                float h = (to_float(x.v[k]) - m[i]) * scale[i];
+                float g = to_float(dy.v[k]) * w[k];
+                out[k] = scale[i] * (g - avg - h * avg_h) + to_float(more.v[k]);
                 dxs[k] += to_float(from_float<T>(out[k])); /* the bias sees what was stored */
             }
             store_v<T, N>(d.dx + (r0 + i) * d.n + c, out);
@@ -260,7 +272,8 @@ template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, D
                      rows,
                      (int)n};
     DLT_TRY(enqueue(c, err, norm_pack_grad_k<T, CENTER>, blocks, grad_threads(n),
-                    2 * grad_threads(n) * sizeof(Stage<T>), d));
+                    2 * (AT_ONCE * OPERANDS * grad_threads(n) * sizeof(Pack<T>) + sizeof(PairSums)),
+                    d));
     return enqueue(c, err, norm_total_k, (unsigned)ceil_div(3 * n, WARP), BLOCK, 0,
                    (const float *)c->work, (int)blocks, (int)n, output(c, 1),
                    CENTER ? output(c, 2) : none, output(c, bias));
