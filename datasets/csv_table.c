@@ -340,11 +340,9 @@ static DltStatus store(Walk *w, DltErr *err)
 
 static DltStatus take_memory(DltArena *arena, DltCsvTable *t, DltErr *err)
 {
-    int64_t cells, targets;
-    bool fits = !__builtin_mul_overflow(t->n, 4 * t->n_feature, &cells) &&
-                !__builtin_mul_overflow(t->n, 4 * t->n_target, &targets);
-    t->cell = fits ? dlt_blob_pages(arena, cells) : NULL;
-    t->y = fits ? dlt_blob_pages(arena, targets) : NULL;
+    /* every cell is a byte of the text at least, so the products fit */
+    t->cell = dlt_blob_pages(arena, t->n * 4 * t->n_feature);
+    t->y = dlt_blob_pages(arena, t->n * 4 * t->n_target);
     if (t->cell == NULL || t->y == NULL)
         return dlt_err(err, DLT_E_RESOURCE, "out of memory for the table of %s", t->b->path);
     return DLT_OK;
@@ -360,7 +358,7 @@ static DltStatus check_words(const DltCsvTable *t, const DltDict *d, DltErr *err
 DltStatus dlt_csv_fill(DltArena *arena, DltCsvTable *t, const DltCsvScan *rows, DltErr *err)
 {
     Walk w = {.arena = arena, .t = t, .cell = DLT_NEW_ARRAY(arena, t->n_name, DltCell)};
-    if (t->n_target > 0 && t->class_name != NULL) given_classes(arena, t);
+    if (t->n_target > 0 && t->class_name != NULL && !t->values) given_classes(arena, t);
     DLT_TRY(each_row(&w, rows, survey, err));
     t->n = w.kept;
     if (t->n == 0)
