@@ -101,7 +101,7 @@ static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t 
     memcpy(r->x, context, (size_t)n * sizeof *r->x);
     DLT_TRY(run_graph(r, 0, err));
     DLT_TRY(dlt_exec_read(r->p->exec, r->p->m->out, r->out, err));
-    *score = (const DltReal *)r->out + (n - 1) * r->vocab;
+    *score = (const DltReal *)r->out + (n - 1) * r->p->m->out->shape.dim[2];
     return DLT_OK;
 }
 
@@ -145,7 +145,8 @@ static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
 
 /* ---- setting up ----------------------------------------------------------------------------- */
 
-/* Scores for each place, and no place that sees those behind it. */
+/* Scores for each place (of more ids than there are, where the vocabulary is rounded up), and no place that
+ * sees those behind it. */
 static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t places, DltErr *err)
 {
     const DltTensor *out = p->m->out;
@@ -157,7 +158,7 @@ static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t p
         if (n->kind == DLT_OP_attention_fwd && !((const DltAttention *)n->attr)->causal)
             return dlt_err_at(err, DLT_E_CONFIG, n->at, DLT_NOT_CAUSAL, n->name);
     }
-    if (out->shape.rank == 3 && out->shape.dim[1] == places && out->shape.dim[2] == vocab)
+    if (out->shape.rank == 3 && out->shape.dim[1] == places && out->shape.dim[2] >= vocab)
         return DLT_OK;
     return dlt_err_at(
         err, DLT_E_CONFIG, spec->model->at,

@@ -55,7 +55,8 @@ verdict "1 thread and 3 threads write the same ids" $?
 config learned "$chars" "  - {position: {kind: learned, max: 30}}" "{heads: 4, causal: true}"
 config waves "$chars" "  - {position: sinusoidal}" "{heads: 4, kv_heads: 2, causal: true, window: 5}"
 config rope "$ids" "" "{heads: 2, kv_heads: 1, causal: true, rope: true, qk_norm: true}"
-for name in learned waves rope; do
+sed 's/{dim: 32, std/{dim: 32, vocab: 96, std/; s/units: [^,]*/units: 96/' "$work/learned.yaml" >"$work/rounded.yaml" # a vocabulary rounded up
+for name in learned waves rope rounded; do
     run train $name.yaml --out "$work/runs/$name"
     verdict "$name trains" $code
     # 60 ids run past the window of 24 twice
@@ -139,6 +140,9 @@ refused "an odd number of bytes" 3 "ids.bin: error: 201 bytes are no whole numbe
 printf 'a\001%.0s' {1..24} >"$work/ids.bin"
 run check raw.yaml
 refused "a shard shorter than a window" 3 "ids.bin: error: has 24 tokens, fewer than the 25 of one window and the token behind it"
+sed 's/units: 96, bias: false, tie: wte.weight/units: 40/' "$work/rounded.yaml" >"$work/small.yaml"
+run check small.yaml
+refused "fewer scores than ids" 2 "has 40 scores, but data.train has"
 run check learned.yaml data.window=40 train.batch=4
 refused "a context longer than the position table" 2 "position.max: 30 positions are fewer than the 40 tokens"
 printf 'abc\377' >>"$work/text.txt"
