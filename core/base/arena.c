@@ -1,8 +1,10 @@
 /* Blocks of memory handed out from front to back and freed together. A request too big for the
  * current block gets a block of its own, which leaves the rest of the current one in use.
+ * Any thread may ask: plans and data are made ready side by side out of one arena.
  * DLT_MEAN (a test build) makes blocks so small that every request meets the border. */
 #include "base/arena.h"
 #include "base/sys.h"
+#include <pthread.h>
 
 #ifdef DLT_MEAN
 enum { BLOCK_BYTES = 256 };
@@ -23,6 +25,7 @@ typedef struct Hook {
 } Hook;
 
 struct DltArena {
+    pthread_mutex_t lock;
     Block *current; /* newest ordinary block, then the older ones and the big ones */
     Hook *hooks;
     size_t bytes;
@@ -46,7 +49,7 @@ void dlt_arena_on_oom(void (*handler)(size_t bytes))
 DltArena *dlt_arena_new(void)
 {
     DltArena *arena = dlt_sys_alloc(sizeof *arena);
-    if (arena != NULL) *arena = (DltArena){.current = NULL};
+    if (arena != NULL) *arena = (DltArena){.lock = PTHREAD_MUTEX_INITIALIZER};
     return arena;
 }
 
@@ -86,8 +89,8 @@ static Block *new_block(DltArena *arena, size_t bytes)
     return block;
 }
 
-/* Zeroed bytes at a multiple of `align` (a power of two up to ALIGN), or NULL. */
-static void *bump(DltArena *arena, size_t bytes, size_t align)
+/* Bytes at a multiple of `align` (a power of two up to ALIGN), or NULL. With the lock held. */
+static char *take(DltArena *arena, size_t bytes, size_t align)
 {
     Block *block = arena->current;
     size_t start = block != NULL ? (block->used + align - 1) & ~(align - 1) : 0;
@@ -98,7 +101,16 @@ static void *bump(DltArena *arena, size_t bytes, size_t align)
     }
     arena->bytes += start + bytes - block->used;
     block->used = start + bytes;
-    return memset((char *)block + HEADER + start, 0, bytes);
+    return (char *)block + HEADER + start;
+}
+
+/* The same, zeroed. */
+static void *bump(DltArena *arena, size_t bytes, size_t align)
+{
+    pthread_mutex_lock(&arena->lock);
+    char *memory = take(arena, bytes, align);
+    pthread_mutex_unlock(&arena->lock);
+    return memory != NULL ? memset(memory, 0, bytes) : NULL;
 }
 
 void *dlt_arena_try(DltArena *arena, size_t n, size_t size)
@@ -165,8 +177,10 @@ char *dlt_arena_printf(DltArena *arena, const char *fmt, ...)
 void dlt_arena_on_free(DltArena *arena, void (*run)(void *ctx), void *ctx)
 {
     Hook *hook = DLT_NEW(arena, Hook);
+    pthread_mutex_lock(&arena->lock);
     *hook = (Hook){.next = arena->hooks, .run = run, .ctx = ctx};
     arena->hooks = hook;
+    pthread_mutex_unlock(&arena->lock);
 }
 
 size_t dlt_arena_bytes(const DltArena *arena)

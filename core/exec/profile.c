@@ -14,10 +14,14 @@ static DltStatus one_step(DltFeed *f, DltStepState *state, DltErr *err)
     return dlt_exec_run(f->p->exec, DLT_PHASE_UPDATE, err);
 }
 
-/* Each input read once, each output written once. */
+/* Each input read once, each output written once; of a data set, the batch. */
 static double node_bytes(const DltNode *n)
 {
     double bytes = 0;
+    bool fetch = n->kind == DLT_OP_fetch_x || n->kind == DLT_OP_fetch_y;
+    if (fetch)
+        return (double)dlt_shape_count(&n->out[0]->shape) *
+               (double)(dlt_dtype_bytes(n->in[0]->dtype) + dlt_dtype_bytes(n->out[0]->dtype));
     for (int i = 0; i < DLT_MAX_IN; i++)
         if (n->in[i]) bytes += (double)dlt_tensor_bytes(n->in[i]);
     for (int i = 0; i < DLT_MAX_OUT; i++)
@@ -66,6 +70,27 @@ static DltStatus open_program(DltArena *arena, DltSpec *spec, const DltRunOption
     return dlt_program_upload(*p, err);
 }
 
+/* What each node is held up by. */
+static DltStatus judge(const DltProgram *program, DltProfile *p, DltErr *err)
+{
+    const double explained = 0.25;
+    static const DltDtype low[] = {[DLT_PRECISION_BF16] = DLT_BF16, [DLT_PRECISION_F16] = DLT_F16};
+    int precision = program->s->spec->train.precision;
+    bool narrow = precision == DLT_PRECISION_BF16 || precision == DLT_PRECISION_F16;
+    DltPeaks peak;
+    DLT_TRY(dlt_peaks(program->s, narrow ? low[precision] : DLT_F32, &peak, err));
+    p->peak_flops = peak.flops;
+    p->peak_bytes = peak.bytes;
+    for (int i = 0; i < p->n; i++) {
+        DltProfileRow *r = &p->row[i];
+        double compute = 1e3 * r->flops / peak.flops, memory = 1e3 * r->bytes / peak.bytes;
+        double least = compute > memory ? compute : memory;
+        r->of_peak = r->ms > 0 ? least / r->ms : 0;
+        r->bound = r->of_peak < explained ? "latency" : compute > memory ? "compute" : "memory";
+    }
+    return DLT_OK;
+}
+
 DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,
                       DltProfile *p, DltErr *err)
 {
@@ -93,5 +118,5 @@ DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, in
     DLT_TRY(time_steps(&feed, &state, n_steps, p, err));
     for (int i = 0; i < p->n; i++)
         p->sum_ms += p->row[i].ms;
-    return DLT_OK;
+    return judge(program, p, err);
 }

@@ -1,6 +1,6 @@
 /* The public doors: train, evaluate. Sets a trainer up in an order in which what fails often fails
- * early: folder, device, plans, free space, and only then data (beside a device that is slow to open:
- * then at once), memory and weights. */
+ * early: folder, device, plans, free space, and only then data (beside these, where the device is slow to
+ * open), memory and weights. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/sys.h"
@@ -159,15 +159,44 @@ static DltStatus read_data(DltTrainer *t, DltErr *err)
     return dlt_spec_load_data(t->spec, splits, err);
 }
 
-/* A device that takes long to open does so while the data is read; else the data comes last. */
 static DltStatus open_session(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
-    DltWarm w;
-    DltStatus status = dlt_warm_begin(&w, t->spec, t->o) ? read_data(t, err) : DLT_OK;
-    dlt_warm_end(&w);
-    DLT_TRY(status);
     return dlt_session_open(t->arena, t->spec, t->o, c != NULL ? c->meta.choices : NULL, &t->s,
                             err);
+}
+
+/* Data that is read beside the opening of the device and the making of plans. Both ask one arena; plans
+ * look at what the headers told, which loading does not change. */
+typedef struct DataThread {
+    DltTrainer *t;
+    DltErr err;
+    DltStatus status;
+} DataThread;
+
+static void *read_beside(void *ctx)
+{
+    DataThread *d = ctx;
+    d->status = read_data(d->t, &d->err);
+    return NULL;
+}
+
+/* Device and plans; where the device takes long to open, the data is read meanwhile, else it comes
+ * last. A failure here is told before one there. */
+static DltStatus open_and_plan(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
+{
+    DltWarm w;
+    pthread_t thread;
+    DataThread *d = DLT_NEW(t->arena, DataThread);
+    d->t = t;
+    dlt_err_init(&d->err);
+    bool beside = dlt_warm_begin(&w, t->spec, t->o) && dlt_sys_thread(&thread, read_beside, d);
+    DltStatus status = open_session(t, c, err);
+    if (status == DLT_OK) status = plan_all(t, err);
+    if (beside) pthread_join(thread, NULL);
+    dlt_warm_end(&w);
+    if (status != DLT_OK || !beside || d->status == DLT_OK) return status;
+    *err = d->err;
+    return d->status;
 }
 
 static DltStatus load_data(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
@@ -270,8 +299,7 @@ static DltStatus set_up(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
     dlt_capsule_step(c != NULL ? c->meta.step : 0);
     if (t->folder != NULL)
         dlt_capsule_arm(dlt_run_folder_path(t->folder), "the device was being opened\n");
-    DLT_TRY(open_session(t, c, err));
-    DLT_TRY(plan_all(t, err));
+    DLT_TRY(open_and_plan(t, c, err));
     DLT_TRY(dlt_sys_asked_to_stop());
     first_state(t, c);
     arm_capsule(t);

@@ -130,11 +130,15 @@ DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
 typedef struct DltProfileRow {
     const char *kernel, *layer;
     double ms, flops, bytes;
+    double
+        of_peak; /* least time by operations and bytes at the peaks, over ms; above 1 in caches */
+    const char *bound; /* "compute", "memory", or "latency" where neither explains a quarter */
 } DltProfileRow;
 typedef struct DltProfile {
     int n;
     DltProfileRow *row;
     double step_ms, sum_ms;
+    double peak_flops, peak_bytes; /* a second, measured here: large product, large copy */
     const char *device;
 } DltProfile;
 DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,

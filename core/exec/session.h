@@ -63,6 +63,14 @@ DltStatus dlt_program_bind(DltProgram *p, const DltProgram *share, const char *p
 DltStatus dlt_program_upload(DltProgram *p, DltErr *err) DLT_CHECKED;
 const DltSource *dlt_program_source(const DltProgram *p);
 
+/* ---- peaks.c ---- */
+
+typedef struct DltPeaks {
+    double flops,
+        bytes; /* a second: of a large product in dtype, of a large copy (read and written) */
+} DltPeaks;
+DltStatus dlt_peaks(DltSession *s, DltDtype dtype, DltPeaks *p, DltErr *err) DLT_CHECKED;
+
 /* ---- weights.c ---- */
 
 /* The tensors that checkpoints hold, with a host copy of each. */
