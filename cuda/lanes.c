@@ -89,8 +89,13 @@ DltStatus dlt_cuda_wait(DltDevice *dev, int lane, int other, DltErr *err)
 
 DltStatus dlt_cuda_sync(DltDevice *dev, DltErr *err)
 {
-    for (int i = 0; i < DLT_LANES; i++)
-        DLT_TRY(dlt_cuda_check(cudaStreamSynchronize(dev->lane[i].handle), DLT_NO_MARK,
-                               "cuda: work on the GPU failed", err));
-    return DLT_OK;
+    DltStatus status = DLT_OK;
+    for (int i = 0; i < DLT_LANES && status == DLT_OK; i++)
+        status = dlt_cuda_check(cudaStreamSynchronize(dev->lane[i].handle), DLT_NO_MARK,
+                                "cuda: work on the GPU failed", err);
+    if (status != DLT_OK && !dev->option.eager)
+        dlt_err_note(err, DLT_NO_MARK,
+                     "with --eager every node is waited for, and the one that fails "
+                     "is named");
+    return status;
 }
