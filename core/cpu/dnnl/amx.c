@@ -4,9 +4,6 @@
 
 #include <immintrin.h>
 
-typedef uint32_t U16 __attribute__((vector_size(64), aligned(2), may_alias));
-typedef uint16_t H16 __attribute__((vector_size(32), aligned(2), may_alias));
-
 bool dlt_amx_there(void)
 {
     return dlt_dnnl_has_amx();
@@ -14,92 +11,58 @@ bool dlt_amx_there(void)
 
 /* ---- packing ---- */
 
-#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#define TURN __attribute__((always_inline)) static inline
-
-/* y[c][r] = x[r][c] of 16 x 16 numbers of 32 bits: pairs, fours, then quarters of the vectors change places. */
-TURN void turn(U16 x[16], U16 y[16])
-{
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = MIX(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-        y[i + 1] = MIX(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            x[i + 2 * k] = MIX(y[i + k], y[i + 2 + k], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12,
-                               13, 28, 29);
-            x[i + 2 * k + 1] = MIX(y[i + k], y[i + 2 + k], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26,
-                                   27, 14, 15, 30, 31);
-        }
-        /* x[4q + c], quarter l: column 4l + c of rows 4q to 4q + 3 */
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        U16 a = MIX(x[c], x[4 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        U16 b = MIX(x[8 + c], x[12 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        U16 d = MIX(x[c], x[4 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        U16 e =
-            MIX(x[8 + c], x[12 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        y[c] = MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        y[4 + c] = MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-        y[8 + c] = MIX(d, e, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        y[12 + c] = MIX(d, e, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    }
-}
-
 /* Rows 2p and 2p + 1 of 16 columns as pairs. */
-TURN void pairs(const uint16_t *x, int64_t row, U16 y[16])
+DLT_INLINE void pairs(const uint16_t *x, int64_t row, DltU16 y[16])
 {
 #pragma GCC unroll 16
     for (int p = 0; p < 16; p++) {
-        H16 even = *(const H16 *)(x + 2 * p * row), odd = *(const H16 *)(x + (2 * p + 1) * row);
-        y[p] = __builtin_convertvector(even, U16) | __builtin_convertvector(odd, U16) << 16;
+        DltH16 even = *(const DltH16 *)(x + 2 * p * row),
+               odd = *(const DltH16 *)(x + (2 * p + 1) * row);
+        y[p] = __builtin_convertvector(even, DltU16) | __builtin_convertvector(odd, DltU16) << 16;
     }
 }
 
-TURN void read(const uint16_t *x, int64_t row, U16 y[16])
+DLT_INLINE void read(const uint16_t *x, int64_t row, DltU16 y[16])
 {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
-        y[i] = *(const U16 *)(x + i * row);
+        y[i] = *(const DltU16 *)(x + i * row);
 }
 
-TURN void write(const U16 y[16], uint16_t *tile)
+DLT_INLINE void write(const DltU16 y[16], uint16_t *tile)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
-        *(U16 *)(tile + i * DLT_AMX_DEPTH) = y[i];
+        *(DltU16 *)(tile + i * DLT_AMX_DEPTH) = y[i];
 }
 
 DLT_CLONES static void pack_a(const uint16_t *x, int64_t row, uint16_t *tile)
 {
-    U16 y[16];
+    DltU16 y[16];
     read(x, row, y);
     write(y, tile);
 }
 
 DLT_CLONES static void pack_a_turn(const uint16_t *x, int64_t row, uint16_t *tile)
 {
-    U16 y[16], z[16];
+    DltU16 y[16], z[16];
     pairs(x, row, y);
-    turn(y, z);
+    dlt_u16_turn(y, z);
     write(z, tile);
 }
 
 DLT_CLONES static void pack_b(const uint16_t *x, int64_t row, uint16_t *tile)
 {
-    U16 y[16];
+    DltU16 y[16];
     pairs(x, row, y);
     write(y, tile);
 }
 
 DLT_CLONES static void pack_b_turn(const uint16_t *x, int64_t row, uint16_t *tile)
 {
-    U16 y[16], z[16];
+    DltU16 y[16], z[16];
     read(x, row, y);
-    turn(y, z);
+    dlt_u16_turn(y, z);
     write(z, tile);
 }
 

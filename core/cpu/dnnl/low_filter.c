@@ -5,9 +5,6 @@
  * offset into its class. All classes together hold x twice. */
 #include "cpu/dnnl/low_filter.h"
 
-typedef uint32_t U16 __attribute__((vector_size(64), aligned(2), may_alias));
-typedef uint16_t H16 __attribute__((vector_size(32), aligned(2), may_alias));
-
 enum { BANDS = 8, LEAST_TERMS = 256, MAX_STRIDE = 2 };
 
 bool dlt_filter_fits(const DltNode *n)
@@ -105,9 +102,9 @@ DLT_CLONES static void pair_row(const PairRow *r)
         const uint16_t *even = w0 >= 0 && w0 < r->w ? r->x + w0 * r->c : r->zero;
         const uint16_t *odd = w1 >= 0 && w1 < r->w ? r->x + w1 * r->c : r->zero;
         for (int64_t c = 0; c < r->c; c += 16) {
-            U16 lo = __builtin_convertvector(*(const H16 *)(even + c), U16);
-            U16 hi = __builtin_convertvector(*(const H16 *)(odd + c), U16);
-            *(U16 *)(out + 2 * c) = lo | hi << 16;
+            DltU16 lo = __builtin_convertvector(*(const DltH16 *)(even + c), DltU16);
+            DltU16 hi = __builtin_convertvector(*(const DltH16 *)(odd + c), DltU16);
+            *(DltU16 *)(out + 2 * c) = lo | hi << 16;
         }
     }
 }

@@ -50,7 +50,6 @@ static void copy_planes(const DltFilter *f, char *band, int64_t n, int64_t g)
 /* A: [tile of taps][step]; rows behind the last tap stay as they are, their sums are not read. */
 DLT_CLONES static void pack_taps(const DltFilter *f, const uint16_t *planes_at, uint16_t *tiles)
 {
-    typedef uint32_t Row __attribute__((vector_size(64), aligned(2), may_alias));
     const DltConv *a = f->a;
     for (int64_t tap = 0; tap < all_taps(f); tap++) {
         int64_t c = tap / f->taps, r = tap % f->taps / a->kernel[1], s = tap % a->kernel[1];
@@ -60,7 +59,7 @@ DLT_CLONES static void pack_taps(const DltFilter *f, const uint16_t *planes_at, 
         uint16_t *to = tiles + tap / DLT_AMX_ROWS * f->steps * DLT_AMX_TILE +
                        tap % DLT_AMX_ROWS * DLT_AMX_DEPTH;
         for (int64_t i = 0; i < f->steps; i++)
-            *(Row *)(to + i * DLT_AMX_TILE) = *(const Row *)(x + i * DLT_AMX_DEPTH);
+            *(DltU16 *)(to + i * DLT_AMX_TILE) = *(const DltU16 *)(x + i * DLT_AMX_DEPTH);
     }
 }
 

@@ -74,41 +74,29 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
-/* s, q += the strands' sums of eight channels, strand by strand */
-DLT_INLINE void add_strands(const DltV8 sum[STRANDS], const DltV8 square[STRANDS], double *s,
-                            double *q)
-{
-    DltV8 a = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    DltV8 b = (square[0] + square[1]) + (square[2] + square[3]);
-    for (int j = 0; j < 8; j++) {
-        s[j] += (double)a[j];
-        q[j] += (double)b[j];
-    }
-}
-
-/* sum (x - pivot), sum (x - pivot)^2 of eight channels of the plane at `at`; the pivot is their first value. */
-DLT_INLINE void plane_stats(const Norm *k, int64_t first, int64_t at, int blk, bool low, double *s,
-                            double *q)
-{
-    DltV8 sum[STRANDS] = {{0}}, square[STRANDS] = {{0}}, pivot, d;
-    int64_t i = 0;
-    dlt_v8_load(k->x, first, low, &pivot);
-    for (; i + STRANDS <= k->hw; i += STRANDS)
-#pragma GCC unroll 4
-        for (int j = 0; j < STRANDS; j++) {
-            dlt_v8_load(k->x, at + (i + j) * blk, low, &d);
-            d -= pivot;
-            sum[j] += d;
-            square[j] += d * d;
-        }
-    for (; i < k->hw; i++) {
-        dlt_v8_load(k->x, at + i * blk, low, &d);
-        d -= pivot;
-        sum[0] += d;
-        square[0] += d * d;
-    }
-    add_strands(sum, square, s, q);
-}
+#define LANES 8
+#define V DltV8
+#define I DltI8
+#define LOAD dlt_v8_load
+#define STORE dlt_v8_store
+#define RELU dlt_v8_relu
+#define NAME(f) f##_8
+#include "cpu/dnnl/norm_loops.h"
+#undef LANES
+#undef V
+#undef I
+#undef LOAD
+#undef STORE
+#undef RELU
+#undef NAME
+#define LANES 16
+#define V DltV16
+#define I DltI16
+#define LOAD dlt_v16_load
+#define STORE dlt_v16_store
+#define RELU dlt_v16_relu
+#define NAME(f) f##_16
+#include "cpu/dnnl/norm_loops.h"
 
 /* Calls f(k, ..., blk, low) with type and (8, 16) block known to the compiler. */
 #define BY_BLOCK(f, k, low, ...)                                                                   \
@@ -128,6 +116,12 @@ DLT_INLINE void plane_stats(const Norm *k, int64_t first, int64_t at, int blk, b
             BY_BLOCK(f, k, false, __VA_ARGS__);                                                    \
     } while (0)
 
+/* Channels at a time: 16 where they come so, which only processors with AVX-512 ask for. */
+DLT_INLINE int width(int blk)
+{
+    return blk % 16 == 0 ? 16 : 8;
+}
+
 /* Samples of one part for one channel block: s and q of its channels. */
 DLT_INLINE void part_stats(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
 {
@@ -136,9 +130,13 @@ DLT_INLINE void part_stats(const Norm *k, int64_t cb, int64_t part, int blk, boo
     memset(s, 0, (size_t)blk * sizeof *s);
     memset(q, 0, (size_t)blk * sizeof *q);
     for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
-        for (int half = 0; half < blk; half += 8)
-            plane_stats(k, cb * plane + half, (n * k->blocks + cb) * plane + half, blk, low,
-                        s + half, q + half);
+        for (int half = 0, step = width(blk); half < blk; half += step) {
+            int64_t first = cb * plane + half, at = (n * k->blocks + cb) * plane + half;
+            if (step == 16)
+                plane_stats_16(k, first, at, blk, low, s + half, q + half);
+            else
+                plane_stats_8(k, first, at, blk, low, s + half, q + half);
+        }
 }
 
 /* Task t: channel block t / splits, part t % splits of the samples. */
@@ -164,35 +162,27 @@ static double total(const Norm *k, int which, int64_t channel)
     return sum;
 }
 
-/* out = act(x * a1 + a2 + res) of eight channels of a plane. */
-DLT_INLINE void apply_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                           bool has_res, bool relu)
-{
-    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c), v, res;
-    for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
-        dlt_v8_load(k->x, at, low, &v);
-        v = v * a1 + a2;
-        if (has_res) {
-            dlt_v8_load(k->res, at, low, &res);
-            v += res;
-        }
-        if (relu) dlt_v8_relu(&v);
-        dlt_v8_store(k->out, at, low, &v);
-    }
-}
+/* Residual and relu known to the compiler. */
+#define APPLY(lanes, k, offset, c, blk, low)                                                       \
+    do {                                                                                           \
+        if ((k)->res && (k)->relu)                                                                 \
+            apply_half_##lanes(k, offset, c, blk, low, true, true);                                \
+        else if ((k)->res)                                                                         \
+            apply_half_##lanes(k, offset, c, blk, low, true, false);                               \
+        else if ((k)->relu)                                                                        \
+            apply_half_##lanes(k, offset, c, blk, low, false, true);                               \
+        else                                                                                       \
+            apply_half_##lanes(k, offset, c, blk, low, false, false);                              \
+    } while (0)
 
 DLT_INLINE void apply_plane(const Norm *k, int64_t plane, int blk, bool low)
 {
-    for (int half = 0; half < blk; half += 8) {
+    for (int half = 0, step = width(blk); half < blk; half += step) {
         int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        if (k->res && k->relu)
-            apply_half(k, offset, c, blk, low, true, true);
-        else if (k->res)
-            apply_half(k, offset, c, blk, low, true, false);
-        else if (k->relu)
-            apply_half(k, offset, c, blk, low, false, true);
+        if (step == 16)
+            APPLY(16, k, offset, c, blk, low);
         else
-            apply_half(k, offset, c, blk, low, false, false);
+            APPLY(8, k, offset, c, blk, low);
     }
 }
 
@@ -249,46 +239,6 @@ static DltStatus infer(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-/* d = dy (+ dy2) where y > 0 (relu), else dy (+ dy2) */
-DLT_INLINE void masked(const Norm *k, const void *dy2, int64_t at, bool low, bool relu, DltV8 *d)
-{
-    DltV8 other;
-    dlt_v8_load(k->dy, at, low, d);
-    if (dy2) {
-        dlt_v8_load(dy2, at, low, &other);
-        *d += other;
-    }
-    if (!relu) return;
-    dlt_v8_load(k->y, at, low, &other);
-    *d = (DltV8)((DltI8)*d & (other > 0.0F));
-}
-
-/* sum d, sum d (x - mean) of eight channels of a plane. */
-DLT_INLINE void grad_sums_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                               bool relu, double *s, double *q)
-{
-    DltV8 sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const DltV8 *)(k->mean + c);
-    DltV8 d, x;
-    const void *dy2 = k->dy2;
-    int64_t i = 0;
-    for (; i + STRANDS <= k->hw; i += STRANDS)
-#pragma GCC unroll 4
-        for (int j = 0; j < STRANDS; j++) {
-            int64_t at = offset + (i + j) * blk;
-            masked(k, dy2, at, low, relu, &d);
-            dlt_v8_load(k->x, at, low, &x);
-            sum[j] += d;
-            product[j] += d * (x - mean);
-        }
-    for (; i < k->hw; i++) {
-        masked(k, dy2, offset + i * blk, low, relu, &d);
-        dlt_v8_load(k->x, offset + i * blk, low, &x);
-        sum[0] += d;
-        product[0] += d * (x - mean);
-    }
-    add_strands(sum, product, s, q);
-}
-
 DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
 {
     int64_t c = k->blocks * k->blk;
@@ -296,12 +246,17 @@ DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk,
     memset(s, 0, (size_t)blk * sizeof *s);
     memset(q, 0, (size_t)blk * sizeof *q);
     for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
-        for (int half = 0; half < blk; half += 8) {
+        for (int half = 0, step = width(blk); half < blk; half += step) {
             int64_t offset = (n * k->blocks + cb) * k->hw * blk + half, at = cb * blk + half;
-            if (k->relu)
-                grad_sums_half(k, offset, at, blk, low, true, s + half, q + half);
+            double *to = s + half, *squares = q + half;
+            if (step == 16 && k->relu)
+                grad_sums_half_16(k, offset, at, blk, low, true, to, squares);
+            else if (step == 16)
+                grad_sums_half_16(k, offset, at, blk, low, false, to, squares);
+            else if (k->relu)
+                grad_sums_half_8(k, offset, at, blk, low, true, to, squares);
             else
-                grad_sums_half(k, offset, at, blk, low, false, s + half, q + half);
+                grad_sums_half_8(k, offset, at, blk, low, false, to, squares);
         }
 }
 
@@ -312,34 +267,26 @@ DLT_CLONES static void grad_sums_task(void *ctx, int64_t begin, int64_t end)
         BY_TYPE(part_grad_sums, k, t / k->splits, t % k->splits);
 }
 
-/* dx = a1 d + a2 x + a3 of eight channels of a plane, and dres = d. */
-DLT_INLINE void grad_half(const Norm *k, int64_t offset, int64_t c, int blk, bool low, bool relu,
-                          bool has_res)
-{
-    DltV8 a1 = *(const DltV8 *)(k->a1 + c), a2 = *(const DltV8 *)(k->a2 + c);
-    DltV8 a3 = *(const DltV8 *)(k->a3 + c), d, x;
-    const void *dy2 = k->dy2;
-    for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
-        masked(k, dy2, at, low, relu, &d);
-        dlt_v8_load(k->x, at, low, &x);
-        x = a1 * d + (a2 * x + a3);
-        dlt_v8_store(k->out, at, low, &x);
-        if (has_res) dlt_v8_store(k->dres, at, low, &d);
-    }
-}
+#define GRAD(lanes, k, offset, c, blk, low)                                                        \
+    do {                                                                                           \
+        if ((k)->relu && (k)->dres)                                                                \
+            grad_half_##lanes(k, offset, c, blk, low, true, true);                                 \
+        else if ((k)->relu)                                                                        \
+            grad_half_##lanes(k, offset, c, blk, low, true, false);                                \
+        else if ((k)->dres)                                                                        \
+            grad_half_##lanes(k, offset, c, blk, low, false, true);                                \
+        else                                                                                       \
+            grad_half_##lanes(k, offset, c, blk, low, false, false);                               \
+    } while (0)
 
 DLT_INLINE void grad_plane(const Norm *k, int64_t plane, int blk, bool low)
 {
-    for (int half = 0; half < blk; half += 8) {
+    for (int half = 0, step = width(blk); half < blk; half += step) {
         int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        if (k->relu && k->dres)
-            grad_half(k, offset, c, blk, low, true, true);
-        else if (k->relu)
-            grad_half(k, offset, c, blk, low, true, false);
-        else if (k->dres)
-            grad_half(k, offset, c, blk, low, false, true);
+        if (step == 16)
+            GRAD(16, k, offset, c, blk, low);
         else
-            grad_half(k, offset, c, blk, low, false, false);
+            GRAD(8, k, offset, c, blk, low);
     }
 }
 

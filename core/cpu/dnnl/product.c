@@ -72,19 +72,42 @@ DLT_INLINE void simple_epilogue(const DltProductTask *p, int64_t offset, int64_t
     }
 }
 
-/* The order of ops/matmul.h, row by row. */
+enum { PIECE = 2048 }; /* numbers that go through an activation at once */
+
+/* x [rows][n] without gaps from (or to) rows `row` apart. */
+static void gather(const float *from, int64_t row, int64_t rows, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(x + i * n, from + i * row, (size_t)n * sizeof *x);
+}
+
+static void scatter(const float *x, int64_t row, int64_t rows, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(to + i * row, x + i * n, (size_t)n * sizeof *x);
+}
+
+/* The order of ops/matmul.h, some rows at a time, brought together so that the loops of an activation are long. */
 static void any_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, int64_t col,
                          int64_t n)
 {
+    float x[PIECE], saved[PIECE];
     const DltEpilogue *e = &p->attr->ep;
-    for (int64_t i = 0; i < rows; i++, offset += p->g.n) {
-        float *c = p->c + offset;
-        for (int64_t j = 0; p->bias && j < n; j++)
-            c[j] += p->bias[col + j];
-        if (e->save_pre) memcpy(p->pre + offset, c, (size_t)n * sizeof *c);
-        if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
-        DltFlat grad = {.fn = e->act_grad, .x = c, .saved = p->saved + offset, .y = c};
-        if (e->act_grad.fn) dlt_fast_act_grad(&grad, 0, n);
+    int64_t step = PIECE / n, row = p->g.n;
+    for (int64_t i = 0, m; i < rows; i += m, offset += m * row) {
+        m = rows - i < step ? rows - i : step;
+        gather(p->c + offset, row, m, n, x);
+        for (int64_t j = 0; p->bias && j < m * n; j += n)
+            for (int64_t c = 0; c < n; c++)
+                x[j + c] += p->bias[col + c];
+        if (e->save_pre) scatter(x, row, m, n, p->pre + offset);
+        if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = x, .y = x}, 0, m * n);
+        if (e->act_grad.fn) {
+            gather(p->saved + offset, row, m, n, saved);
+            DltFlat grad = {.fn = e->act_grad, .x = x, .saved = saved, .y = x};
+            dlt_fast_act_grad(&grad, 0, m * n);
+        }
+        scatter(x, row, m, n, p->c + offset);
     }
 }
 

@@ -46,6 +46,77 @@ DLT_INLINE void dlt_v8_store(void *x, int64_t i, bool low, const DltV8 *v)
         __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH8);
 }
 
+/* Sixteen of them, for AVX-512. */
+typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t DltI16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t DltU16 __attribute__((vector_size(64), aligned(2), may_alias));
+typedef uint16_t DltH16 __attribute__((vector_size(32), aligned(2), may_alias));
+
+DLT_INLINE void dlt_v16_relu(DltV16 *v)
+{
+    *v = (DltV16)((DltI16)*v & ~(*v <= 0.0F));
+}
+
+DLT_INLINE void dlt_v16_load(const void *x, int64_t i, bool low, DltV16 *v)
+{
+    if (low)
+        *v = (DltV16)(__builtin_convertvector(*(const DltH16 *)((const uint16_t *)x + i), DltU16)
+                      << 16);
+    else
+        *v = *(const DltV16 *)((const float *)x + i);
+}
+
+DLT_INLINE void dlt_v16_store(void *x, int64_t i, bool low, const DltV16 *v)
+{
+    if (!low) {
+        *(DltV16 *)((float *)x + i) = *v;
+        return;
+    }
+    DltU16 u = (DltU16)*v, nan = (DltU16)(*v != *v);
+    DltU16 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
+    *(DltH16 *)((uint16_t *)x + i) =
+        __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH16);
+}
+
+#define DLT_MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+
+/* y[c][r] = x[r][c] of 16 x 16 numbers: pairs, fours, then quarters of the vectors change places; x is used up. */
+DLT_INLINE void dlt_u16_turn(DltU16 x[16], DltU16 y[16])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = DLT_MIX(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        y[i + 1] =
+            DLT_MIX(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            DltU16 a = y[i + k], b = y[i + 2 + k];
+            x[i + 2 * k] = DLT_MIX(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            x[i + 2 * k + 1] =
+                DLT_MIX(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+        }
+        /* x[4q + c], quarter l: column 4l + c of rows 4q to 4q + 3 */
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++)
+#pragma GCC unroll 2
+        for (int l = 0; l < 2; l++) {
+            DltU16 a = x[c], b = x[4 + c], d = x[8 + c], e = x[12 + c];
+            DltU16 top =
+                l ? DLT_MIX(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31)
+                  : DLT_MIX(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+            DltU16 low =
+                l ? DLT_MIX(d, e, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31)
+                  : DLT_MIX(d, e, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+            y[8 * l + c] =
+                DLT_MIX(top, low, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+            y[8 * l + 4 + c] =
+                DLT_MIX(top, low, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+        }
+}
+
 enum { DLT_TILE_ROWS = 6, DLT_TILE_TALL = 12, DLT_TILE_COLS = 16 };
 
 /* a(i,k) = a[i row + k step] */
@@ -81,8 +152,6 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
 }
 
 /* The same with sixteen columns in one vector and up to 12 rows: for AVX-512, whose 32 registers hold them. */
-typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
-
 DLT_INLINE void dlt_tile_tall(int rows, DltTileA a, const float *b, int64_t ldb, int64_t kc,
                               float *c, int64_t ldc, bool add)
 {

@@ -1,8 +1,8 @@
-/* matmul for AVX-512, whose 32 registers hold 8 rows of 48 columns: 24 sums, and 11 loads for 24 multiplications. a is
- * packed first, [group of 8 rows][k][8], unless it is very large or meets few columns. Then one task makes two or three
- * vectors of columns over a band of rows; its strip of b is packed some hundred rows at a time. Each sum runs over k in
- * order, in blocks that depend on k alone, so neither the strips nor the
- * bands (which do depend on the threads) change a bit. Goto & van de Geijn 2008. */
+/* matmul for AVX-512, whose 32 registers hold 8 rows of 48 columns: 24 sums, and 11 loads for 24 multiplications. One task
+ * makes two or three vectors of columns over a band of rows; its strip of b is packed some hundred rows at a time. a is
+ * read where it lies, but where it is turned and deep it is packed first, [group of 8 rows][k][8]. Each sum runs over k
+ * in order, in blocks that depend on k alone, so neither the strips nor the bands (which do depend on the threads) change
+ * a bit. Goto & van de Geijn 2008. */
 #include "cpu/dnnl/product.h"
 
 enum {
@@ -13,7 +13,8 @@ enum {
     DEPTH = 256,         /* rows of a strip: 48 KiB */
     BAND = 512,          /* rows of a, most */
     LEAST_BAND = 32,     /* packing costs as much as so many rows */
-    LEAST_COLS = 96,     /* that a packed a pays for */
+    LEAST_COLS = 96,     /* that a packed a pays for, */
+    LEAST_DEPTH = 512,   /* and terms: each lies on a page of its own */
     MOST_A = 1 << 23,    /* elements of a packed a: 32 MiB */
     GROUP_GRAIN = 32768, /* elements of a packing task */
     AHEAD = 8            /* rows of b that packing asks for beforehand */
@@ -34,48 +35,14 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 
 /* ---- packing a: out[k][8] for each group of 8 rows ---- */
 
-#define MIX8(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-
-/* out[j][i] = in[i][j] of 8 x 8. */
-DLT_INLINE void turn_eight(const float *in, int64_t row, float *out)
-{
-    DltV8 x[8], y[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++)
-        x[i] = *(const DltV8 *)(in + i * row);
-#pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        y[i] = MIX8(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        y[i + 1] = MIX8(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4)
-#pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            x[i + 2 * k] = MIX8(y[i + k], y[i + 2 + k], 0, 1, 8, 9, 4, 5, 12, 13);
-            x[i + 2 * k + 1] = MIX8(y[i + k], y[i + 2 + k], 2, 3, 10, 11, 6, 7, 14, 15);
-        }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        *(DltV8 *)(out + c * 8) = MIX8(x[c], x[4 + c], 0, 1, 2, 3, 8, 9, 10, 11);
-        *(DltV8 *)(out + (4 + c) * 8) = MIX8(x[c], x[4 + c], 4, 5, 6, 7, 12, 13, 14, 15);
-    }
-}
-
-DLT_CLONES static void pack_group(const DltGemm *g, bool turned, const float *a, int64_t row,
-                                  float *out)
+DLT_CLONES static void pack_group(const DltGemm *g, const float *a, int64_t row, float *out)
 {
     int64_t rows = g->m - row < ROWS ? g->m - row : ROWS, k = 0;
-    if (rows == ROWS && turned)
-        for (; k < g->k; k++)
-            *(DltV8 *)(out + k * ROWS) = *(const DltV8 *)(a + k * g->m + row);
-    for (; rows == ROWS && k + 8 <= g->k; k += 8)
-        turn_eight(a + row * g->k + k, g->k, out + k * ROWS);
+    for (; rows == ROWS && k < g->k; k++)
+        *(DltV8 *)(out + k * ROWS) = *(const DltV8 *)(a + k * g->m + row);
     for (; k < g->k; k++)
         for (int64_t i = 0; i < ROWS; i++)
-            out[k * ROWS + i] = i >= rows ? 0.0F
-                                : turned  ? a[k * g->m + row + i]
-                                          : a[(row + i) * g->k + k];
+            out[k * ROWS + i] = i < rows ? a[k * g->m + row + i] : 0.0F;
 }
 
 static int64_t groups(const DltGemm *g)
@@ -83,9 +50,10 @@ static int64_t groups(const DltGemm *g)
     return (g->m + ROWS - 1) / ROWS;
 }
 
-static bool packs_a(const DltGemm *g)
+static bool packs_a(const DltMatmul *attr, const DltGemm *g)
 {
-    return g->n >= LEAST_COLS && g->batch * groups(g) * ROWS * g->k <= MOST_A;
+    return attr->ta && g->k >= LEAST_DEPTH && g->n >= LEAST_COLS &&
+           g->batch * groups(g) * ROWS * g->k <= MOST_A;
 }
 
 /* Groups [begin, end) of all matrices. */
@@ -94,53 +62,23 @@ static void pack_task(void *ctx, int64_t begin, int64_t end)
     const Wide *w = ctx;
     const DltGemm *g = &w->p.g;
     for (int64_t i = begin; i < end; i++)
-        pack_group(g, w->p.attr->ta, w->p.a + i / groups(g) * g->m * g->k, i % groups(g) * ROWS,
+        pack_group(g, w->p.a + i / groups(g) * g->m * g->k, i % groups(g) * ROWS,
                    w->a + i * ROWS * g->k);
 }
 
 /* ---- packing: out[kc][width], width whole vectors, zeros behind n ---- */
 
-#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-
-/* out[j][i] = in[i][j] of 16 x 16: pairs, fours, then quarters of the vectors change places. */
+/* out[j][i] = in[i][j] of 16 x 16. */
 DLT_INLINE void turn(const float *in, int64_t row, float *out, int64_t width)
 {
-    DltV16 x[16], y[16];
+    DltU16 x[16], y[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++)
-        x[i] = *(const DltV16 *)(in + i * row);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = MIX(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-        y[i + 1] = MIX(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            x[i + 2 * k] = MIX(y[i + k], y[i + 2 + k], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12,
-                               13, 28, 29);
-            x[i + 2 * k + 1] = MIX(y[i + k], y[i + 2 + k], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26,
-                                   27, 14, 15, 30, 31);
-        }
-        /* x[4q + c], quarter l: column 4l + c of rows 4q to 4q + 3 */
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        DltV16 a = MIX(x[c], x[4 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        DltV16 b = MIX(x[8 + c], x[12 + c], 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-        DltV16 d =
-            MIX(x[c], x[4 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        DltV16 e =
-            MIX(x[8 + c], x[12 + c], 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-        *(DltV16 *)(out + c * width) =
-            MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        *(DltV16 *)(out + (4 + c) * width) =
-            MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-        *(DltV16 *)(out + (8 + c) * width) =
-            MIX(d, e, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-        *(DltV16 *)(out + (12 + c) * width) =
-            MIX(d, e, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    }
+        x[i] = *(const DltU16 *)(const void *)(in + i * row);
+    dlt_u16_turn(x, y);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        *(DltU16 *)(void *)(out + i * width) = y[i];
 }
 
 /* A piece of b: rows [k, k + kc), columns [col, col + n), packed to `width`. */
@@ -316,7 +254,8 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     (void)dev;
     (void)err;
     DltGemm g = dlt_matmul_gemm(n);
-    if (packs_a(&g)) p->work_bytes = (size_t)(g.batch * groups(&g) * ROWS * g.k) * sizeof(float);
+    if (packs_a(n->attr, &g))
+        p->work_bytes = (size_t)(g.batch * groups(&g) * ROWS * g.k) * sizeof(float);
     return DLT_OK;
 }
 
@@ -332,7 +271,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     int64_t more = wish / (p->strips * p->g.batch), most = p->g.m / LEAST_BAND;
     if (more > most) more = most;
     if (more > p->bands) p->bands = more;
-    if (packs_a(&p->g)) {
+    if (packs_a(p->attr, &p->g)) {
         int64_t grain = GROUP_GRAIN / (ROWS * p->g.k);
         w.a = c->work;
         dlt_pool_for(c->stream, p->g.batch * groups(&p->g), grain > 0 ? grain : 1, pack_task, &w);
