@@ -107,9 +107,9 @@ $B/emulate/%.o: %.cu
 	$(EMU_CXX)
 $B/emulate/dltrain-cuda.so: $(EMU_O)
 	$(CXX) $(LDFLAGS) -shared -o $@ $^
-check-emulated: $B/emulate/dltrain-cuda.so $B/dltrain $B/tests/parity/test_step $B/tests/parity/test_parity
+check-emulated: faulty-gpu $B/emulate/dltrain-cuda.so $B/dltrain $B/tests/parity/test_step $B/tests/parity/test_parity
 	@ln -f $(filter %_step %_parity %/dltrain,$^) $B/emulate/
-	DEVICE=cuda EMULATED=1 STEPS=4 NETS=mlp TEST_TIMEOUT=900 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B/emulate \
+	DEVICE=cuda EMULATED=1 STEPS=4 NETS=mlp TEST_TIMEOUT=900 SCRIPTS="$(GPU_SCRIPTS) tests/fault/gpu_errors.sh" ./tests/run.sh $B/emulate \
 	 "$B/emulate/test_step --backend cuda" "$B/emulate/test_parity --backend cuda"
 
 $B/tests/grad/%: $B/f64/tests/grad/%.o $(CASES64) $B/libdlt64.a
