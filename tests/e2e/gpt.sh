@@ -6,7 +6,7 @@
 # updates here, all 200 with DLT_FULL=1 (`make test-full`) and on a GPU.
 . "$(dirname "$0")/common.inc"
 [ "$device" = cpu ] || needs_device "gpt's loss curve"
-steps=$([ -n "${DLT_FULL:-}" ] || [ "$device" != cpu ] && echo 200 || echo 25)
+steps=${STEPS:-$([ -n "${DLT_FULL:-}" ] || [ "$device" != cpu ] && echo 200 || echo 25)}
 
 curve() { # PRECISION BOUND max|rms
     rm -rf "$work/run"
