@@ -170,9 +170,9 @@ static DltStatus look_at(DltTrainer *t, int64_t step, DltErr *err)
 {
     const DltFlags *flags = &t->guard.flags[step % DLT_FLAGS];
     DLT_TRY(dlt_wait_for(t->p->exec, &flags->word[DLT_COEF_SKIP], pending, err));
-    t->at.grad_norm = (double)flags->coef[DLT_COEF_NORM];
     int fault = (int)flags->coef[DLT_COEF_SKIP], policy = t->spec->train.on_bad;
-    if (fault == DLT_SKIP_OVERFLOW) return DLT_OK;
+    if (fault == DLT_SKIP_OVERFLOW) return DLT_OK; /* rows tell the last norm that there was */
+    t->at.grad_norm = (double)flags->coef[DLT_COEF_NORM];
     if (fault == DLT_SKIP_NONE) {
         add_loss(t, step, flags->coef[DLT_COEF_LOSS]);
         t->at.skipped_in_row = 0;

@@ -31,7 +31,8 @@ near() { # NAME RUN BOUND
 for net in ${NETS:-mlp conv text}; do
     run cpu $net cpu train.precision=f32 || continue
     DLTRAIN_PLUGIN=none run plain $net cpu train.precision=f32 || continue
-    order=$(distance "$work/cpu.loss" "$work/plain.loss" | awk '{ x = 10 * $1; least = 1.2e-5; print (x > least ? x : least) }')
+    mean=$(awk '{ sum += $1 } END { print sum / NR }' "$work/cpu.loss")
+    order=$(distance "$work/cpu.loss" "$work/plain.loss" | awk -v m="$mean" '{ x = 10 * $1 / m; least = 1.2e-5; print (x > least ? x : least) }')
     run strict $net cuda train.precision=f32 && near "$net: f32" strict "$order"
     run tf32 $net cuda train.precision=tf32 && near "$net: tf32" tf32 0.0039
     run f16 $net cuda train.precision=f16 && near "$net: f16" f16 0.0039
