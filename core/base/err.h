@@ -81,7 +81,7 @@ void dlt_err_print(const DltErr *err, FILE *out);
 /* For our own invariants only, never for input: prints file:line and aborts. Always compiled in, but
  * where branches are counted: what never happens is no branch to be taken (scripts/coverage.sh). */
 #ifdef DLT_COVERAGE
-#define DLT_BUG_ON(cond) ((void)(cond))
+#define DLT_BUG_ON(cond) ((void)sizeof((cond) ? 1 : 0))
 #else
 #define DLT_BUG_ON(cond)                                                                           \
     do {                                                                                           \

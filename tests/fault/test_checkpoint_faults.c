@@ -44,6 +44,27 @@ static DltStatus write_it(DltArena *arena, DltErr *err)
     return dlt_checkpoint_write(path, &c, err);
 }
 
+/* Under two more names, by links where there are some. */
+static DltStatus write_names(DltArena *arena, DltErr *err)
+{
+    static const char *const names[] = {"/tmp/dltrain-more-1.bin", "/tmp/dltrain-more-2.bin"};
+    DltCheckpoint *c = NULL;
+    DLT_TRY(dlt_checkpoint_read(arena, path, &c, err));
+    int64_t bytes = 0;
+    DLT_TRY(dlt_checkpoint_bytes(c, &bytes, err));
+    DltStatus status = dlt_checkpoint_write_all(path, names, 2, c, err);
+    for (int i = 0; i < 2 && status == DLT_OK; i++) {
+        DltCheckpoint *more = NULL;
+        DltErr unused;
+        dlt_err_init(&unused);
+        assert_true(dlt_sys_fault_set(""));
+        assert_int_equal(dlt_checkpoint_read(arena, names[i], &more, &unused), DLT_OK);
+    }
+    unlink(names[0]);
+    unlink(names[1]);
+    return status;
+}
+
 static DltStatus read_it(DltArena *arena, DltErr *err)
 {
     DltCheckpoint *c = NULL;
@@ -95,10 +116,13 @@ static void every_call_may_fail(void **state)
     static const struct {
         DltStatus (*run)(DltArena *arena, DltErr *err);
         const char *name;
-    } acts[] = {
-        {write_it, "write"}, {read_it, "read"}, {verify_it, "verify"}, {read_head, "header"}};
+    } acts[] = {{write_it, "write"},
+                {read_it, "read"},
+                {verify_it, "verify"},
+                {read_head, "header"},
+                {write_names, "names"}};
     static const char *const faults[][2] = {
-        {"mem", "ENOMEM"}, {"file", "EIO"}, {"file", "ENOSPC"}, {"file", "EACCES"}};
+        {"mem", "ENOMEM"}, {"file", "EIO"}, {"file", "ENOSPC"}, {"file", "EPERM"}};
     DltArena *arena = dlt_arena_new();
     DltErr err;
     dlt_err_init(&err);

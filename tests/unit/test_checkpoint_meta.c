@@ -202,6 +202,48 @@ static void tensors_may_lie(void **state)
         spoilt(w, to, rows[i][1]);
     }
     spoilt("\"dltrain.format\":\"1\"", "\"dltrain.format\":\"7\"", "format '7'");
+    static const char both[] = "\"w\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
+                               "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[16,18]}";
+    static const char *const wide[][2] = {
+        {"\"w\":{\"dtype\":\"F32\",\"shape\":[4398046511104],\"data_offsets\":[0,16]},\"b\":1",
+         "dimension 0"},
+        {"\"w\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16],\"x\":1},\"b\":1",
+         "w: it is not {dtype"},
+    };
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        char to[200];
+        snprintf(to, sizeof to, "%-*s", (int)sizeof both - 1, wide[i][0]);
+        spoilt(both, to, wide[i][1]);
+    }
+}
+
+/* More tensors than the format has room for, and more values than its tensors can have. */
+static void too_much(void **state)
+{
+    (void)state;
+    enum { ROOM = 8 << 20, TOO_MANY = DLT_SAFE_TENSOR_MAX + 1 };
+    DltArena *arena = dlt_arena_new();
+    char *file = dlt_arena_new_bytes(arena, ROOM, 1), text[DLT_ERR_TEXT];
+    for (int kind = 0; kind < 2; kind++) {
+        int n_crc = kind == 0 ? TOO_MANY : 0;
+        int64_t n = 8;
+        n += snprintf(file + n, 200,
+                      "{\"__metadata__\":{\"dltrain.header_crc32\":\"00000000\","
+                      "\"dltrain.tensor_crc32\":\"");
+        memset(file + n, '0', (size_t)n_crc * 8);
+        n += (int64_t)n_crc * 8;
+        n += snprintf(file + n, 10, "\"}");
+        for (int i = 0; i < TOO_MANY; i++)
+            n += snprintf(file + n, 30, kind == 0 ? ",\"t%d\":1" : ",\"t%d\":[1]", i);
+        file[n++] = '}';
+        for (int i = 0; i < 8; i++)
+            file[i] = (char)((n - 8) >> 8 * i);
+        seal(file);
+        assert_int_equal(parse(file, n, text), DLT_E_CHECKPOINT);
+        const char *part = kind == 0 ? "65537 tensors; at most 65536" : "too many for 0 tensors";
+        if (strstr(text, part) == NULL) fail_msg("%s", text);
+    }
+    dlt_arena_free(arena);
 }
 
 /* A payload that changed is found by everyone who reads tensors, and by nobody who does not. */
@@ -226,6 +268,13 @@ static void payload(void **state)
     dlt_err_init(&err);
     assert_int_equal(dlt_checkpoint_read_header(arena, path, &c, &err), DLT_OK);
     assert_int_equal(c->meta.step, 1234);
+    enum { LARGE = 300 << 10 }; /* more than is read at once */
+    c = sample(arena);
+    c->tensor[1].shape = dlt_shape1(LARGE);
+    c->tensor[1].n_bytes = LARGE;
+    c->tensor[1].bytes = dlt_arena_new_bytes(arena, LARGE, 1);
+    assert_int_equal(dlt_checkpoint_write(path, c, &err), DLT_OK);
+    assert_int_equal(dlt_checkpoint_verify(arena, path, &c, &err), DLT_OK);
     dlt_arena_free(arena);
 }
 
@@ -402,9 +451,13 @@ int main(int argc, char **argv)
 {
     FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_may_lie), cmocka_unit_test(numbers_out_of_range),
-        cmocka_unit_test(tensors_may_lie),     cmocka_unit_test(payload),
-        cmocka_unit_test(g6_damage),           cmocka_unit_test(cannot_be_written),
+        cmocka_unit_test(every_field_may_lie),
+        cmocka_unit_test(numbers_out_of_range),
+        cmocka_unit_test(tensors_may_lie),
+        cmocka_unit_test(payload),
+        cmocka_unit_test(too_much),
+        cmocka_unit_test(g6_damage),
+        cmocka_unit_test(cannot_be_written),
         cmocka_unit_test(differences),
     };
     return cmocka_run_group_tests(tests, start, finish);

@@ -25,6 +25,7 @@ static const char *const sets[][2] = {
     {"npz", "npz: tests/golden/npy/deflated.npz\n"},
     {"npy", "npy: tests/golden/npy/lef8_F.npy\nlabels: tests/golden/npy/labels.npy\n"},
     {"cifar10", "cifar10: datasets/samples/cifar10_small_tes*.bin\n"},
+    {"synthetic", "shape: [3]\nclasses: 2\nsamples: 120\n"},
 };
 enum { N_SET = sizeof sets / sizeof sets[0] };
 
@@ -47,6 +48,8 @@ static DltStatus use_set(Faults *f, int set)
     DltLoaderConfig c = {.split = {&f->ds, f->ds.n, NULL}, .batch = 3, .n_thread = 2, .depth = 2};
     DLT_TRY(dlt_norm_measure(h->arena, &c.split, &mean, &std, &h->err));
     if (f->ds.n > 100) DLT_TRY(dlt_split_fraction(h->arena, &f->ds, 0.3, &train, &held, &h->err));
+    int64_t n_shared, first;
+    DLT_TRY(dlt_samples_shared(&c.split, &c.split, &n_shared, &first, &h->err));
     DltLoader *l;
     DltBatch b;
     DLT_TRY(dlt_loader_new(h->arena, &c, 0, &l, &h->err));

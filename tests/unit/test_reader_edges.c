@@ -3,9 +3,13 @@
  * has the words of its own report. */
 #include "data_help.h"
 
+#include "base/sys.h"
 #include "datasets/npy.h"
 #include "datasets/reader.h"
 #include "datasets/vocab.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <zlib.h>
 
 #define HELP_COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
@@ -542,12 +546,60 @@ static void shared_samples(void **state)
     assert_int_equal(first, -1);
 }
 
+/* A signal that came before or while a set is read ends the reading without a report. */
+static void signals_end_reading(void **state)
+{
+    Help *h = *state;
+    int64_t n;
+    char *text = dlt_arena_new_bytes(h->arena, 1 << 20, 1);
+    int used = snprintf(text, 100, "a,y\n");
+    for (int i = 0; i < 9000; i++)
+        used += snprintf(text + used, 100, "%d,%d\n", i, i % 2);
+    const char *table = help_write("long.csv", text, used);
+    uint8_t *gz = help_gzip(h, (const uint8_t *)text, used, &n);
+    const char *packed = help_write("long.gz", gz, n);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct {
+            const char *format, *yaml;
+        } sets[] = {
+            {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", table)},
+            {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", packed)},
+            {"npy", "{npy: tests/golden/npy/lef8_F.npy, labels: tests/golden/npy/labels.npy}"},
+            {"cifar10", "{cifar10: datasets/samples/cifar10_small_test.bin}"},
+        };
+        dlt_sys_signals_install();
+        raise(SIGTERM);
+        int wrong = 0;
+        for (size_t i = 0; i < HELP_COUNT(sets); i++) {
+            DltDataset ds = {.n = 0};
+            wrong += help_open(h, sets[i].format, sets[i].yaml, &ds) != DLT_SIGTERM;
+        }
+        DltOpts *o = help_opts(h, "csv", "{csv: t, target: y}");
+        wrong += dlt_csv_check(h->arena, text, used, o, &h->err) != DLT_SIGTERM;
+        DltTokenizer t;
+        DltIds ids = {0};
+        wrong += open_tokenizer(h, "gpt2",
+                                "{vocab: tests/golden/gpt2/encoder.json, merges: "
+                                "tests/golden/gpt2/vocab.bpe}",
+                                &t) != DLT_OK;
+        wrong += dlt_tokenizer_encode(&t, "t", 0, (const uint8_t *)"a b", 3, &ids, &h->err) !=
+                 DLT_SIGTERM;
+        exit(wrong + 10 * (h->err.n > 0));
+    }
+    int result;
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        help_test(damaged_tokenizers), help_test(gpt2_files),        help_test(zip64),
-        help_test(must_be_like),       help_test(tables_and_others), help_test(wide_tables),
-        help_test(windows_of_tokens),  help_test(shared_samples),
+        help_test(signals_end_reading), help_test(damaged_tokenizers),
+        help_test(gpt2_files),          help_test(zip64),
+        help_test(must_be_like),        help_test(tables_and_others),
+        help_test(wide_tables),         help_test(windows_of_tokens),
+        help_test(shared_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
