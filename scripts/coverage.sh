@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 flags='OPT=-O0 -g'
-extra='EXTRA=-DDLT_FAULTS -DDLT_COVERAGE' # tests can make calls fail; invariants are no branches
+extra='EXTRA=-DDLT_FAULTS' # so that tests can make calls fail
 san='SAN=--coverage'
 build=$(make -s "$flags" "$san" "$extra" CUDA_BUILD=0 --eval 'where: ; @echo $(B)' where)
 suites=$(ls tests/unit/test_schema.c tests/unit/test_suggest.c tests/unit/test_registry.c tests/unit/test_expand.c \
@@ -28,11 +28,13 @@ report() { # NAME FILE...
     for f in "$@"; do
         objects=$(find "$build" -path "*/${f%.c}.o")
         for o in $objects; do
-            [ -f "${o%.o}.gcda" ] && gcov -b -c -n -o "$o" "$f" 2>/dev/null | awk -v want="$f" '
-                /^File/ { f = $2; gsub(/\047/, "", f) }
-                f == want && /^Taken at least once/ { split($0, p, ":"); print want, p[2] }'
+            [ -f "${o%.o}.gcda" ] && gcov -b -c -t -o "$o" "$f" 2>/dev/null | awk -v want="$f" '
+                /0:Source:/ { split($0, p, ":"); f = p[4] }
+                /^ *[-#=0-9*]+: *[0-9]+:/ { never = /DLT_BUG_ON/ }
+                f == want && !never && /^branch +[0-9]+ / { n++; taken += !/never executed|taken 0/ }
+                END { if (n > 0) print want, 100 * taken / n, n }'
         done
-    done | sed 's/% of / /' | awk -v name="$name" '
+    done | awk -v name="$name" '
         { if (!($1 in n) || $2 > best[$1]) best[$1] = $2; n[$1] = $3 }
         END { for (f in n) { printf "%-34s %6.2f %% of %5d branches\n", f, best[f], n[f] | "sort"; taken += best[f] * n[f] / 100; all += n[f] }
               close("sort"); printf "%-34s %6.2f %% of %5d branches\n", name ":", 100 * taken / all, all }'

@@ -78,16 +78,11 @@ void dlt_err_print(const DltErr *err, FILE *out);
         if (s_ != DLT_OK) return s_;                                                               \
     } while (0)
 
-/* For our own invariants only, never for input: prints file:line and aborts. Always compiled in, but
- * where branches are counted: what never happens is no branch to be taken (scripts/coverage.sh). */
-#ifdef DLT_COVERAGE
-#define DLT_BUG_ON(cond) ((void)sizeof((cond) ? 1 : 0))
-#else
+/* For our own invariants only, never for input: prints file:line and aborts. Always compiled in. */
 #define DLT_BUG_ON(cond)                                                                           \
     do {                                                                                           \
         if (cond) dlt_bug(__FILE__, __LINE__, #cond);                                              \
     } while (0)
-#endif
 __attribute__((noreturn)) void dlt_bug(const char *file, int line, const char *what);
 
 #ifdef __cplusplus

@@ -18,7 +18,11 @@ void dlt_cpu_relax(void)
 #endif
 
 #if defined(__x86_64__)
+#ifdef __SANITIZE_THREAD__ /* the choice among clones runs before the sanitizer is ready */
+#define CLONES
+#else
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
 #else
 #define CLONES
 #endif

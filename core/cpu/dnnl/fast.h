@@ -6,7 +6,11 @@
 #include "cpu/dnnl/onednn.h"
 #include "cpu/plain.h"
 
+#ifdef __SANITIZE_THREAD__ /* the choice among clones runs before the sanitizer is ready */
+#define DLT_CLONES
+#else
 #define DLT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
 
 /* True when every tensor of the node is f32 (f64 for losses and sums, integers for labels) and rank-4 ones
  * may have any layout; fills why_not otherwise. */
