@@ -25,7 +25,6 @@ static const char *const sets[][2] = {
     {"npz", "npz: tests/golden/npy/deflated.npz\n"},
     {"npy", "npy: tests/golden/npy/lef8_F.npy\nlabels: tests/golden/npy/labels.npy\n"},
     {"cifar10", "cifar10: datasets/samples/cifar10_small_tes*.bin\n"},
-    {"synthetic", "shape: [3]\nclasses: 2\nsamples: 120\n"},
 };
 enum { N_SET = sizeof sets / sizeof sets[0] };
 

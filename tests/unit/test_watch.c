@@ -142,7 +142,7 @@ static void c65_every_kind_of_call(void **state)
         fault.at = rows_[i].at;
         int code = run_child(text, &seconds);
         if (code != DLT_E_DEVICE) fail_msg("%s %d: exit %d", rows_[i].what, rows_[i].at, code);
-        assert_true(seconds < 2);
+        assert_true(seconds < 10); /* 0.6 s and the time to get there, on a busy machine */
         fault.what = NULL;
         const char *crash = read_text(arena, "hang/crash.txt");
         const char *end = read_text(arena, "hang/status.json");
