@@ -248,15 +248,14 @@ DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk,
     for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
         for (int half = 0, step = width(blk); half < blk; half += step) {
             int64_t offset = (n * k->blocks + cb) * k->hw * blk + half, at = cb * blk + half;
-            double *to = s + half, *squares = q + half;
             if (step == 16 && k->relu)
-                grad_sums_half_16(k, offset, at, blk, low, true, to, squares);
+                grad_sums_half_16(k, offset, at, blk, low, true, s + half);
             else if (step == 16)
-                grad_sums_half_16(k, offset, at, blk, low, false, to, squares);
+                grad_sums_half_16(k, offset, at, blk, low, false, s + half);
             else if (k->relu)
-                grad_sums_half_8(k, offset, at, blk, low, true, to, squares);
+                grad_sums_half_8(k, offset, at, blk, low, true, s + half);
             else
-                grad_sums_half_8(k, offset, at, blk, low, false, to, squares);
+                grad_sums_half_8(k, offset, at, blk, low, false, s + half);
         }
 }
 

@@ -68,10 +68,11 @@ DLT_INLINE void NAME(masked)(const Norm *k, const void *dy2, int64_t at, bool lo
     *d = (V)((I)*d & (other > 0.0F));
 }
 
-/* sum d, sum d (x - mean) of LANES channels of a plane. */
+/* s += sum d, and a row of channels further sum d (x - mean), of LANES channels of a plane. */
 DLT_INLINE void NAME(grad_sums_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                                     bool relu, double *s, double *q)
+                                     bool relu, double *s)
 {
+    double *q = s + k->blocks * k->blk;
     V sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const V *)(k->mean + c);
     V d, x;
     const void *dy2 = k->dy2;

@@ -125,17 +125,18 @@ DLT_CLONES void dlt_product_epilogue(const DltProductTask *p, int64_t offset, in
 }
 
 /* c (+)= a b of a strip narrower than the tile, through a copy of six rows. */
-DLT_INLINE void edge(int64_t rows, DltTileA a, const float *b, int64_t kc, float *c, int64_t ldc,
-                     int64_t n, bool add)
+DLT_INLINE void edge(int64_t rows, DltTileA a, const float *b, int64_t kc, DltTileC to, int64_t n)
 {
     float copy[DLT_TILE_ROWS * COLS];
     for (int64_t i = 0; i < rows; i += DLT_TILE_ROWS) {
         int64_t m = rows - i < DLT_TILE_ROWS ? rows - i : DLT_TILE_ROWS;
         DltTileA at = {a.a + i * a.row, a.row, a.step};
-        dlt_tile_column(m, at, b, COLS, kc, copy, COLS, false);
+        dlt_tile_column(m, at, b, COLS, kc, (DltTileC){copy, COLS, false});
         for (int64_t r = 0; r < m; r++)
-            for (int64_t j = 0; j < n; j++)
-                c[(i + r) * ldc + j] = (add ? c[(i + r) * ldc + j] : 0.0F) + copy[r * COLS + j];
+            for (int64_t j = 0; j < n; j++) {
+                float *c = to.c + (i + r) * to.row + j;
+                *c = (to.add ? *c : 0.0F) + copy[r * COLS + j];
+            }
     }
 }
 
@@ -156,10 +157,11 @@ DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
             DltTileA at = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
                                       : (DltTileA){a + row * g->k + k, g->k, 1};
             pack(p, b, k, kc, col, n, strip);
+            DltTileC to = {p->c + offset, g->n, k > 0};
             if (n == COLS)
-                dlt_tile_column(rows, at, strip, COLS, kc, p->c + offset, g->n, k > 0);
+                dlt_tile_column(rows, at, strip, COLS, kc, to);
             else
-                edge(rows, at, strip, kc, p->c + offset, g->n, n, k > 0);
+                edge(rows, at, strip, kc, to, n);
         }
         dlt_product_epilogue(p, offset, rows, col, n);
     }

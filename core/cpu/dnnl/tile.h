@@ -125,9 +125,16 @@ typedef struct DltTileA {
     int64_t row, step;
 } DltTileA;
 
+/* Where sums go: stored, or added to what is there. */
+typedef struct DltTileC {
+    float *c;
+    int64_t row;
+    bool add;
+} DltTileC;
+
 /* c[rows][16] (+)= sum over k < kc of a(i,k) b[k ldb + 0..15], `rows` known to the compiler. */
 DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb, int64_t kc,
-                              float *c, int64_t ldc, bool add)
+                              DltTileC to)
 {
     DltV8 l[DLT_TILE_ROWS], r[DLT_TILE_ROWS];
 #pragma GCC unroll 6
@@ -144,8 +151,8 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
     }
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++) {
-        DltV8 *left = (DltV8 *)(c + i * ldc), *right = left + 1;
-        if (add) l[i] += *left, r[i] += *right;
+        DltV8 *left = (DltV8 *)(to.c + i * to.row), *right = left + 1;
+        if (to.add) l[i] += *left, r[i] += *right;
         *left = l[i];
         *right = r[i];
     }
@@ -153,7 +160,7 @@ DLT_INLINE void dlt_tile_rows(int rows, DltTileA a, const float *b, int64_t ldb,
 
 /* The same with sixteen columns in one vector and up to 12 rows: for AVX-512, whose 32 registers hold them. */
 DLT_INLINE void dlt_tile_tall(int rows, DltTileA a, const float *b, int64_t ldb, int64_t kc,
-                              float *c, int64_t ldc, bool add)
+                              DltTileC to)
 {
     DltV16 sum[DLT_TILE_TALL];
 #pragma GCC unroll 12
@@ -167,52 +174,52 @@ DLT_INLINE void dlt_tile_tall(int rows, DltTileA a, const float *b, int64_t ldb,
     }
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        DltV16 *to = (DltV16 *)(c + i * ldc);
-        if (add) sum[i] += *to;
-        *to = sum[i];
+        DltV16 *at = (DltV16 *)(to.c + i * to.row);
+        if (to.add) sum[i] += *at;
+        *at = sum[i];
     }
 }
 
 /* m rows: twelve at a time, then eight, four, and what is left one by one. */
 DLT_INLINE void dlt_tile_tall_column(int64_t m, DltTileA a, const float *b, int64_t ldb, int64_t kc,
-                                     float *c, int64_t ldc, bool add)
+                                     DltTileC to)
 {
     for (int64_t row = 0, rows; row < m; row += rows) {
         DltTileA at = {a.a + row * a.row, a.row, a.step};
-        float *to = c + row * ldc;
+        DltTileC part = {to.c + row * to.row, to.row, to.add};
         rows = m - row >= 12 ? 12 : m - row >= 8 ? 8 : m - row >= 4 ? 4 : 1;
         if (rows == 12)
-            dlt_tile_tall(12, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_tall(12, at, b, ldb, kc, part);
         else if (rows == 8)
-            dlt_tile_tall(8, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_tall(8, at, b, ldb, kc, part);
         else if (rows == 4)
-            dlt_tile_tall(4, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_tall(4, at, b, ldb, kc, part);
         else
-            dlt_tile_tall(1, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_tall(1, at, b, ldb, kc, part);
     }
 }
 
 /* The same for m rows: as few tiles as may be, of nearly equal height. */
 DLT_INLINE void dlt_tile_column(int64_t m, DltTileA a, const float *b, int64_t ldb, int64_t kc,
-                                float *c, int64_t ldc, bool add)
+                                DltTileC to)
 {
     int64_t tiles = (m + DLT_TILE_ROWS - 1) / DLT_TILE_ROWS;
     for (int64_t t = 0; t < tiles; t++) {
         int64_t row = t * m / tiles, rows = (t + 1) * m / tiles - row;
         DltTileA at = {a.a + row * a.row, a.row, a.step};
-        float *to = c + row * ldc;
+        DltTileC part = {to.c + row * to.row, to.row, to.add};
         if (rows == 6)
-            dlt_tile_rows(6, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(6, at, b, ldb, kc, part);
         else if (rows == 5)
-            dlt_tile_rows(5, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(5, at, b, ldb, kc, part);
         else if (rows == 4)
-            dlt_tile_rows(4, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(4, at, b, ldb, kc, part);
         else if (rows == 3)
-            dlt_tile_rows(3, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(3, at, b, ldb, kc, part);
         else if (rows == 2)
-            dlt_tile_rows(2, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(2, at, b, ldb, kc, part);
         else
-            dlt_tile_rows(1, at, b, ldb, kc, to, ldc, add);
+            dlt_tile_rows(1, at, b, ldb, kc, part);
     }
 }
 

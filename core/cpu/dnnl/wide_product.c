@@ -118,8 +118,7 @@ DLT_INLINE void pack_turned(const Strip *s, int64_t row)
 /* ---- tiles ---- */
 
 /* c[rows][16 vectors] (+)= sum over k < kc of a(i,k) b[k][..], rows and vectors known to the compiler. */
-DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t kc, float *c,
-                     int64_t ldc, bool add)
+DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t kc, DltTileC to)
 {
     DltV16 sum[ROWS * VECTORS];
 #pragma GCC unroll 24
@@ -142,9 +141,9 @@ DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t 
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) {
-            DltV16 *to = (DltV16 *)(c + i * ldc + v * LANES);
-            if (add) sum[i * vectors + v] += *to;
-            *to = sum[i * vectors + v];
+            DltV16 *at = (DltV16 *)(to.c + i * to.row + v * LANES);
+            if (to.add) sum[i * vectors + v] += *at;
+            *at = sum[i * vectors + v];
         }
 }
 
@@ -165,10 +164,10 @@ DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors, b
     if (packed) at.row = 1, at.step = ROWS; /* known to the compiler */
     float *c = k->c + row * k->ldc;
     if (k->n == width) {
-        tile(rows, vectors, at, k->b, k->kc, c, k->ldc, k->add);
+        tile(rows, vectors, at, k->b, k->kc, (DltTileC){c, k->ldc, k->add});
         return;
     }
-    tile(rows, vectors, at, k->b, k->kc, copy, width, false);
+    tile(rows, vectors, at, k->b, k->kc, (DltTileC){copy, width, false});
     for (int i = 0; i < rows; i++)
         for (int64_t j = 0; j < k->n; j++)
             c[i * k->ldc + j] = (k->add ? c[i * k->ldc + j] : 0.0F) + copy[i * width + j];

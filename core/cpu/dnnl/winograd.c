@@ -154,10 +154,10 @@ DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side, 
         for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
             if (tall)
                 dlt_tile_tall_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
-                                     PANEL, k->c, m + f * ms, PANEL, false);
+                                     PANEL, k->c, (DltTileC){m + f * ms, PANEL, false});
             else
                 dlt_tile_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
-                                PANEL, k->c, m + f * ms, PANEL, false);
+                                PANEL, k->c, (DltTileC){m + f * ms, PANEL, false});
         for (int64_t t = t0; t < t1; t++)
             for (int64_t half = 0; half < PANEL; half += 8)
                 output(k, dlt_wino_tile(k, t), panel * PANEL + half, m + (t - t0) * PANEL + half,

@@ -142,16 +142,17 @@ typedef struct DltWinoView {
     int64_t row, pixel; /* strides */
 } DltWinoView;
 
-DLT_INLINE DltWinoView dlt_wino_view(const float *plane, int64_t h, int64_t w, int64_t blk,
-                                     int64_t y, int64_t x, int side, float *copy)
+DLT_INLINE DltWinoView dlt_wino_view(DltWinoView plane, int64_t h, int64_t y, int64_t x, int side,
+                                     float *copy)
 {
-    if (y >= 0 && x >= 0 && y + side <= h && x + side <= w)
-        return (DltWinoView){plane + (y * w + x) * blk, w * blk, blk};
+    int64_t blk = plane.pixel;
+    if (y >= 0 && x >= 0 && y + side <= h && (x + side) * blk <= plane.row)
+        return (DltWinoView){plane.at + y * plane.row + x * blk, plane.row, blk};
     for (int i = 0; i < side; i++)
         for (int j = 0; j < side; j++) {
-            bool in = y + i >= 0 && y + i < h && x + j >= 0 && x + j < w;
+            bool in = y + i >= 0 && y + i < h && x + j >= 0 && (x + j) * blk < plane.row;
             *(DltV8 *)(copy + (i * side + j) * 8) =
-                in ? *(const DltV8 *)(plane + ((y + i) * w + x + j) * blk) : (DltV8){0};
+                in ? *(const DltV8 *)(plane.at + (y + i) * plane.row + (x + j) * blk) : (DltV8){0};
         }
     return (DltWinoView){copy, side * 8, 8};
 }
@@ -163,8 +164,9 @@ DLT_INLINE void dlt_wino_input(const DltWino *k, DltWinoTile t, int64_t ch, floa
     float copy[DLT_WINO_POINTS * 8];
     DltV8 half[6][6], d[6];
     const float *plane = k->in + dlt_wino_plane(t.n, ch, k->c, k->h * k->w, k->blk);
-    DltWinoView s = dlt_wino_view(plane, k->h, k->w, k->blk, t.y * k->side - k->top,
-                                  t.x * k->side - k->left, DLT_WINO_SIDE, copy);
+    DltWinoView s =
+        dlt_wino_view((DltWinoView){plane, k->w * k->blk, k->blk}, k->h, t.y * k->side - k->top,
+                      t.x * k->side - k->left, DLT_WINO_SIDE, copy);
 #pragma GCC unroll 1
     for (int j = 0; j < 6; j++) {
         DltV8 c[6];

@@ -49,7 +49,8 @@ DLT_INLINE void gradient(const Run *r, DltWinoTile t, int64_t ch, float *d, int6
     float copy[16 * 8];
     DltV8 half[6][4], y[4], c[6];
     const float *plane = r->dy + dlt_wino_plane(t.n, ch, k->k, k->p * k->q, k->blk);
-    DltWinoView s = dlt_wino_view(plane, k->p, k->q, k->blk, t.y * side, t.x * side, side, copy);
+    DltWinoView s = dlt_wino_view((DltWinoView){plane, k->q * k->blk, k->blk}, k->p, t.y * side,
+                                  t.x * side, side, copy);
 #pragma GCC unroll 1
     for (int j = 0; j < side; j++) {
 #pragma GCC unroll 4
@@ -87,10 +88,10 @@ DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum
         for (int64_t col = 0; col < k->k; col += DLT_TILE_COLS)
             if (tall)
                 dlt_tile_tall_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
-                                     t1 - t0, sum + f * k->c * k->k + col, k->k, true);
+                                     t1 - t0, (DltTileC){sum + f * k->c * k->k + col, k->k, true});
             else
                 dlt_tile_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
-                                t1 - t0, sum + f * k->c * k->k + col, k->k, true);
+                                t1 - t0, (DltTileC){sum + f * k->c * k->k + col, k->k, true});
 }
 
 DLT_INLINE void band(const Run *r, int64_t b, float *v)
