@@ -74,17 +74,27 @@ DLT_INLINE void simple_epilogue(const DltProductTask *p, int64_t offset, int64_t
 
 enum { PIECE = 2048 }; /* numbers that go through an activation at once */
 
-/* x [rows][n] without gaps from (or to) rows `row` apart. */
-static void gather(const float *from, int64_t row, int64_t rows, int64_t n, float *x)
+/* n numbers, few: in vectors, because a call for each row takes longer than its copy. */
+DLT_INLINE void copy_row(const float *from, int64_t n, float *to)
 {
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(x + i * n, from + i * row, (size_t)n * sizeof *x);
+    int64_t j = 0;
+    for (; j + 8 <= n; j += 8)
+        *(DltV8 *)(to + j) = *(const DltV8 *)(from + j);
+    for (; j < n; j++)
+        to[j] = from[j];
 }
 
-static void scatter(const float *x, int64_t row, int64_t rows, int64_t n, float *to)
+/* x [rows][n] without gaps from (or to) rows `row` apart. */
+DLT_CLONES static void gather(const float *from, int64_t row, int64_t rows, int64_t n, float *x)
 {
     for (int64_t i = 0; i < rows; i++)
-        memcpy(to + i * row, x + i * n, (size_t)n * sizeof *x);
+        copy_row(from + i * row, n, x + i * n);
+}
+
+DLT_CLONES static void scatter(const float *x, int64_t row, int64_t rows, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < rows; i++)
+        copy_row(x + i * n, n, to + i * row);
 }
 
 /* The order of ops/matmul.h, some rows at a time, brought together so that the loops of an activation are long. */
