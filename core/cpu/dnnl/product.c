@@ -137,7 +137,7 @@ DLT_CLONES void dlt_product_epilogue(const DltProductTask *p, int64_t offset, in
 /* c (+)= a b of a strip narrower than the tile, through a copy of six rows. */
 DLT_INLINE void edge(int64_t rows, DltTileA a, const float *b, int64_t kc, DltTileC to, int64_t n)
 {
-    float copy[DLT_TILE_ROWS * COLS];
+    float copy[DLT_TILE_ROWS * COLS] = {0};
     for (int64_t i = 0; i < rows; i += DLT_TILE_ROWS) {
         int64_t m = rows - i < DLT_TILE_ROWS ? rows - i : DLT_TILE_ROWS;
         DltTileA at = {a.a + i * a.row, a.row, a.step};
