@@ -7,6 +7,71 @@
 namespace
 {
 
+/* What a row needs to know, in all its threads. */
+struct RowTerms {
+    float lse, q, smooth_q,
+        smooth_class; /* log-sum-exp; weights of nll(y) and of the smooth part */
+    double loss, weight;
+    int64_t y;
+    bool counts;
+};
+
+/* sum += w ((1 - s) cw[y] nll(y) + s / V sum_v cw[v] nll(v)), weight += w cw[y]; cw NULL: ones. A
+ * label outside [0, V) that is not `ignore` makes the loss NaN. */
+template <typename T, int W>
+__device__ __forceinline__ RowTerms row_terms(const Rows &d, const T *x, const int32_t *y, In w,
+                                              In cw, int64_t r)
+{
+    using R = Row<W>;
+    RowTerms t = {};
+    int32_t label = y[r];
+    float sample = w.p ? w[r / d.per_sample] : 1.0f, m = -INFINITY, e = 0, sx = 0, sc = 0;
+    t.counts = label != d.ignore;
+    bool bad = t.counts && (label < 0 || label >= d.n);
+    t.y = bad || !t.counts ? 0 : label;
+    float xy = to_float(x[t.y]), cy = cw.p ? cw[t.y] : 1.0f;
+    for (int64_t i = R::lane(); i < d.n; i += W)
+        m = fmaxf(m, to_float(x[i]));
+    m = R::max(m);
+    for (int64_t i = R::lane(); i < d.n; i += W) {
+        float v = to_float(x[i]), c = cw.p ? cw[i] : 1.0f;
+        e += expf(v - m);
+        sc += c;
+        sx += c * v;
+    }
+    t.lse = m + logf(R::sum(e));
+    t.smooth_class = 1;
+    if (d.smoothing > 0) {
+        sc = R::sum(sc);
+        sx = R::sum(sx);
+        t.smooth_class = sc;
+    }
+    t.q = sample * (1.0f - d.smoothing) * cy;
+    t.smooth_q = sample * d.smoothing / (float)d.n;
+    if (t.counts) {
+        t.loss = (double)(t.q * (t.lse - xy));
+        if (d.smoothing > 0) t.loss += (double)(t.smooth_q * (t.lse * sc - sx));
+        t.weight = (double)(sample * cy);
+    }
+    if (sample == 0.0f) t.loss = 0; /* padding rows count nothing, whatever lies in them */
+    if (bad) t.loss = (double)NAN;
+    return t;
+}
+
+/* d_v = scale (q (p_v - [v = y]) + smooth_q (cw_sum p_v - cw_v)); to may be the logits' memory. */
+template <typename T, typename G, int W>
+__device__ __forceinline__ void row_gradient(const Rows &d, const RowTerms &t, const T *x, In cw,
+                                             float scale, G *to)
+{
+    float q = t.counts ? t.q * scale : 0.0f, sq = t.counts ? t.smooth_q * scale : 0.0f;
+    for (int64_t i = Row<W>::lane(); i < d.n; i += W) {
+        float p = expf(to_float(x[i]) - t.lse), c = cw.p ? cw[i] : 1.0f;
+        float g = q * (p - (i == t.y ? 1.0f : 0.0f));
+        if (d.smoothing > 0) g += sq * (t.smooth_class * p - c);
+        to[i] = from_float<G>(q == 0.0f && sq == 0.0f ? 0.0f : g);
+    }
+}
+
 /* logits [rows, V] T, y [rows] i32, w [rows / per_sample], cw [V] or NULL -> loss f64[2] or NULL,
  * dlogits [rows, V] or NULL (may be the logits' memory):
  * d_v = scale (q (p_v - [v = y]) + smooth_q (cw_sum p_v - cw_v)). */
@@ -38,14 +103,7 @@ __global__ void cross_entropy_k(Rows d, const T *logits, const int32_t *y, In w,
 static DltStatus cross_entropy(const DltCall *c, DltErr *err, double *loss, void *dlogits,
                                DltDtype dtype)
 {
-    const DltCrossEntropy *a = (const DltCrossEntropy *)c->node->attr;
-    Rows d = {};
-    d.n = last_dim(c->node->in[0]);
-    d.rows = count_of(c->node->in[1]);
-    int64_t samples = c->node->in[2] ? count_of(c->node->in[2]) : d.rows;
-    d.per_sample = samples ? d.rows / samples : 1;
-    d.smoothing = a->smoothing;
-    d.ignore = a->ignore;
+    Rows d = rows_of(c);
     int width = d.n <= SHORT_ROW ? WARP : BLOCK;
     unsigned blocks = sum_blocks(c->stream->dev->n_sm, d.rows, BLOCK / width);
     DltStatus s = DLT_OK;
@@ -70,19 +128,6 @@ static DltStatus cross_entropy_bwd(const DltCall *c, DltErr *err)
 static DltStatus cross_entropy_both(const DltCall *c, DltErr *err)
 {
     return cross_entropy(c, err, (double *)c->out[1], c->out[0], c->node->out[0]->dtype);
-}
-
-static bool accepts_labels(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
-    if (n->in[1]->dtype == DLT_I32) return true;
-    return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
-}
-static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
-{
-    (void)n, (void)err;
-    p->work_bytes = sum_bytes(dev->n_sm, 2);
-    return DLT_OK;
 }
 
 /* ---- elementwise losses ---- */
@@ -168,11 +213,12 @@ static DltStatus pointwise_bwd(const DltCall *c, DltErr *err)
                    (const DltStepState *)c->in[3], n, elements_per_sample(c->node), output(c, 0));
 }
 
-DLT_CUDA_KERNEL(ce_fwd, "cross_entropy_fwd.cuda.row", accepts_labels, prepare, cross_entropy_fwd);
+DLT_CUDA_KERNEL(ce_fwd, "cross_entropy_fwd.cuda.row", accepts_labels, prepare_loss,
+                cross_entropy_fwd);
 DLT_CUDA_KERNEL(ce_bwd, "cross_entropy_bwd.cuda.row", accepts_labels, nullptr, cross_entropy_bwd);
-DLT_CUDA_KERNEL(ce_both, "cross_entropy_both.cuda.row", accepts_labels, prepare,
+DLT_CUDA_KERNEL(ce_both, "cross_entropy_both.cuda.row", accepts_labels, prepare_loss,
                 cross_entropy_both);
-DLT_CUDA_KERNEL(pw_fwd, "pointwise_loss_fwd.cuda.flat", dlt_cuda_accepts_plain, prepare,
+DLT_CUDA_KERNEL(pw_fwd, "pointwise_loss_fwd.cuda.flat", dlt_cuda_accepts_plain, prepare_loss,
                 pointwise_fwd);
 DLT_CUDA_KERNEL(pw_bwd, "pointwise_loss_bwd.cuda.flat", dlt_cuda_accepts_plain, nullptr,
                 pointwise_bwd);

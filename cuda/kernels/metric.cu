@@ -149,12 +149,6 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     p->work_bytes = sum_bytes(dev->n_sm, 6);
     return DLT_OK;
 }
-static bool accepts_labels(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
-    if (n->in[1]->dtype == DLT_I32) return true;
-    return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
-}
 
 DLT_CUDA_KERNEL(add, "metric_add.cuda.flat", dlt_cuda_accepts_plain, nullptr, launch_add);
 DLT_CUDA_KERNEL(topk, "metric_topk.cuda.row", accepts_labels, prepare, launch_topk);

@@ -31,6 +31,13 @@ template <int W> struct Row {
             return block_max(v);
     }
 };
+/* Plain tensors whose in[1] are labels in i32. */
+static inline bool accepts_labels(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (n->in[1]->dtype == DLT_I32) return true;
+    return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
+}
 enum { SHORT_ROW = 1024 };
 static inline unsigned row_blocks(int64_t rows, int width)
 {

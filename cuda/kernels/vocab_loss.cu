@@ -4,7 +4,6 @@
  * multiprocessor: one loads while the other computes. Formulas: ops/loss_ops.h. */
 #include "cuda/kernels/cross_entropy.cuh"
 #include "cuda/kernels/fast.cuh"
-#include "cuda/kernels/sums.cuh"
 
 namespace
 {
@@ -75,13 +74,7 @@ __global__ void __launch_bounds__(THREADS)
 
 static DltStatus vocab(const DltCall *c, DltErr *err, double *loss, void *dlogits, DltDtype dtype)
 {
-    const DltCrossEntropy *a = (const DltCrossEntropy *)c->node->attr;
-    Rows d = {};
-    d.n = last_dim(c->node->in[0]);
-    d.rows = count_of(c->node->in[1]);
-    int64_t samples = c->node->in[2] ? count_of(c->node->in[2]) : d.rows;
-    d.per_sample = samples ? d.rows / samples : 1;
-    d.ignore = a->ignore;
+    Rows d = rows_of(c);
     int64_t most = PER_SM * (int64_t)c->stream->dev->n_sm;
     unsigned blocks = (unsigned)(d.rows < 1 ? 1 : d.rows < most ? d.rows : most);
     DltStatus s = DLT_OK;
@@ -111,9 +104,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     const DltCrossEntropy *a = (const DltCrossEntropy *)n->attr;
     int64_t v = last_dim(n->in[0]);
-    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
-    if (n->in[1]->dtype != DLT_I32)
-        return dlt_cuda_refuse(why_not, "labels are %s, not i32", dlt_dtype_name(n->in[1]->dtype));
+    if (!accepts_labels(n, dev, why_not)) return false;
     if (n->in[3] || a->smoothing > 0) return dlt_cuda_refuse(why_not, "class weights or smoothing");
     if (v < LEAST || v % 8 != 0)
         return dlt_cuda_refuse(why_not, "rows of %lld: a multiple of 8 from %d on is needed",
@@ -121,20 +112,14 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     if ((size_t)v * dlt_dtype_bytes(n->in[0]->dtype) + RESERVED <= dev->shared_bytes) return true;
     return dlt_cuda_refuse(why_not, "a row does not fit in shared memory");
 }
-static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
-{
-    (void)n, (void)err;
-    p->work_bytes = sum_bytes(dev->n_sm, 2);
-    return DLT_OK;
-}
 
 } // namespace
 
 extern "C" {
 DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_fwd_vocab, "cross_entropy_fwd.cuda.vocab", accepts,
-                         prepare, forward);
+                         prepare_loss, forward);
 DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_bwd_vocab, "cross_entropy_bwd.cuda.vocab", accepts,
                          nullptr, backward);
 DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_both_vocab, "cross_entropy_both.cuda.vocab",
-                         accepts, prepare, both);
+                         accepts, prepare_loss, both);
 }
