@@ -21,8 +21,7 @@ static DltStatus record(DltExec *e, int s, int times, void **program, DltErr *er
     DLT_TRY(e->backend->record_begin(e->dev, err));
     for (int i = 0; i < times && status == DLT_OK; i++)
         status = dlt_exec_launch(e, s, s + 1, err);
-    DltStatus ended = e->backend->record_end(e->dev, program, err);
-    return status == DLT_OK ? ended : status;
+    return dlt_exec_end_record(e, status, program, err);
 }
 
 static DltStatus replay(DltExec *e, void *program, int64_t *ns, DltErr *err)
