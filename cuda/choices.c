@@ -118,24 +118,31 @@ static int line_of(const Entry *e, char line[LINE])
            snprintf(line + n, (size_t)(LINE - n), "\t%llx\n", (unsigned long long)hash_of(line));
 }
 
-const char *dlt_tune_text(DltDevice *dev, DltArena *arena)
+/* The file's text: of all entries, or of those that this process uses. With the mutex held. */
+static char *text_of(const DltTune *t, DltArena *arena, bool all)
 {
-    DltTune *t = dev->tune;
     size_t size = sizeof first_line + 1, at = 0;
     char line[LINE];
-    pthread_mutex_lock(&t->mutex);
     for (int i = 0; i < BUCKETS; i++)
         for (const Entry *e = t->bucket[i]; e; e = e->next)
-            if (e->used) size += (size_t)line_of(e, line);
+            if (all || e->used) size += (size_t)line_of(e, line);
     char *text = dlt_arena_new_bytes(arena, size, 1);
     at = (size_t)snprintf(text, size, "%s\n", first_line);
     for (int i = 0; i < BUCKETS; i++)
         for (const Entry *e = t->bucket[i]; e; e = e->next) {
-            if (!e->used) continue;
+            if (!all && !e->used) continue;
             size_t n = (size_t)line_of(e, line);
             memcpy(text + at, line, n + 1);
             at += n;
         }
+    return text;
+}
+
+const char *dlt_tune_text(DltDevice *dev, DltArena *arena)
+{
+    DltTune *t = dev->tune;
+    pthread_mutex_lock(&t->mutex);
+    char *text = text_of(t, arena, false);
     pthread_mutex_unlock(&t->mutex);
     return text;
 }
@@ -187,19 +194,6 @@ DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
     return DLT_OK;
 }
 
-static DltStatus write_all(DltAtomic *file, const DltTune *t, DltErr *err)
-{
-    DLT_TRY(dlt_atomic_write(file, first_line, strlen(first_line), err));
-    DLT_TRY(dlt_atomic_write(file, "\n", 1, err));
-    for (int i = 0; i < BUCKETS; i++)
-        for (const Entry *e = t->bucket[i]; e; e = e->next) {
-            char line[LINE];
-            int n = line_of(e, line);
-            DLT_TRY(dlt_atomic_write(file, line, (size_t)n, err));
-        }
-    return DLT_OK;
-}
-
 /* A cache may lie in ~/.cache of an account that has none yet. */
 static void make_folder(DltDevice *dev)
 {
@@ -232,7 +226,8 @@ void dlt_tune_save(DltDevice *dev)
     pthread_mutex_lock(&t->mutex);
     read_file(t, false); /* others may have written since */
     DltStatus s = dlt_atomic_open(t->arena, t->path, &file, &quiet);
-    if (s == DLT_OK) s = write_all(file, t, &quiet);
+    const char *text = text_of(t, t->arena, true);
+    if (s == DLT_OK) s = dlt_atomic_write(file, text, strlen(text), &quiet);
     if (s == DLT_OK)
         s = dlt_atomic_commit(file, &quiet);
     else
