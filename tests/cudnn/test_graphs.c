@@ -34,73 +34,22 @@ static const struct Described {
                          "NVIDIA A100-SXM4-80GB")},
 };
 
-/* Convolutions of LeNet and of the ResNets in configs/: n, c, h, w, k, p, q, r, s, groups. */
+/* Convolutions of LeNet and of the ResNets in configs/: square images and filters. */
+#define SQUARE(batch, from, side, to, out, filter, step, lo, hi)                                   \
+    {                                                                                              \
+        .n = (batch), .c = (from), .h = (side), .w = (side), .k = (to), .p = (out), .q = (out),    \
+        .r = (filter), .s = (filter), .groups = 1, .stride = {(step), (step)}, .dilation = {1, 1}, \
+        .pad = {                                                                                   \
+            (lo),                                                                                  \
+            (hi),                                                                                  \
+            (lo),                                                                                  \
+            (hi)                                                                                   \
+        }                                                                                          \
+    }
 static const DltDnnProblem shapes[] = {
-    {.n = 128,
-     .c = 32,
-     .h = 14,
-     .w = 14,
-     .k = 64,
-     .p = 14,
-     .q = 14,
-     .r = 5,
-     .s = 5,
-     .groups = 1,
-     .stride = {1, 1},
-     .dilation = {1, 1},
-     .pad = {2, 2, 2, 2}},
-    {.n = 128,
-     .c = 64,
-     .h = 32,
-     .w = 32,
-     .k = 64,
-     .p = 32,
-     .q = 32,
-     .r = 3,
-     .s = 3,
-     .groups = 1,
-     .stride = {1, 1},
-     .dilation = {1, 1},
-     .pad = {1, 1, 1, 1}},
-    {.n = 128,
-     .c = 64,
-     .h = 32,
-     .w = 32,
-     .k = 128,
-     .p = 16,
-     .q = 16,
-     .r = 3,
-     .s = 3,
-     .groups = 1,
-     .stride = {2, 2},
-     .dilation = {1, 1},
-     .pad = {0, 1, 0, 1}},
-    {.n = 128,
-     .c = 64,
-     .h = 32,
-     .w = 32,
-     .k = 128,
-     .p = 16,
-     .q = 16,
-     .r = 1,
-     .s = 1,
-     .groups = 1,
-     .stride = {2, 2},
-     .dilation = {1, 1},
-     .pad = {0, 0, 0, 0}},
-    {.n = 1024,
-     .c = 512,
-     .h = 4,
-     .w = 4,
-     .k = 512,
-     .p = 4,
-     .q = 4,
-     .r = 3,
-     .s = 3,
-     .groups = 1,
-     .stride = {1, 1},
-     .dilation = {1, 1},
-     .pad = {1, 1, 1, 1}},
+    SQUARE(128, 32, 14, 64, 14, 5, 1, 2, 2),  SQUARE(128, 64, 32, 64, 32, 3, 1, 1, 1),
+    SQUARE(128, 64, 32, 128, 16, 3, 2, 0, 1), SQUARE(128, 64, 32, 128, 16, 1, 2, 0, 0),
+    SQUARE(1024, 512, 4, 512, 4, 3, 1, 1, 1),
 };
 
 static const struct Type {
