@@ -378,7 +378,8 @@ DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err)
 
 static void enter_node(const DltNode *n)
 {
-    dlt_watch_enter(n->name != NULL ? n->name : n->op->name);
+    bool named = n->name != NULL && n->name[0] != '\0'; /* nodes of no layer are not */
+    dlt_watch_enter(named ? n->name : n->op->name);
 }
 
 static DltStatus leave_node(DltStatus status, const DltNode *n, DltErr *err)
