@@ -64,6 +64,12 @@ DltStatus dlt_spec_from_checkpoint(const DltArgs *args, const DltCheckpoint *c, 
 /* The same from the file alone: no data file is looked at, and none can be loaded. */
 DltStatus dlt_spec_from_checkpoint_alone(const DltArgs *args, const DltCheckpoint *c,
                                          DltSpec **spec, DltErr *err) DLT_CHECKED;
+struct json_t; /* jansson.h */
+/* Text as a JSON string: bytes that are no UTF-8 (an id may end inside a character) become U+FFFD. */
+struct json_t *dlt_json_text(const DltText *text);
+/* predict of a model of masked text: a line for each [MASK] in a text file. */
+DltStatus dlt_fill_masks(const DltArgs *args, DltSpec *spec, const DltCheckpoint *c,
+                         const char *file, DltErr *err) DLT_CHECKED;
 const char *dlt_version(void); /* "0.1.0 (build 1a2b3c4)" */
 
 #endif

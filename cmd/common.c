@@ -79,3 +79,23 @@ DltStatus dlt_spec_from_checkpoint_alone(const DltArgs *args, const DltCheckpoin
 {
     return from_checkpoint(args, c, true, spec, err);
 }
+
+json_t *dlt_json_text(const DltText *t)
+{
+    json_t *whole = json_stringn(t->bytes, t->n);
+    if (whole != NULL) return whole;
+    DltText clean = dlt_text(t->arena);
+    for (size_t i = 0; i < t->n;) {
+        size_t n = t->n - i < 4 ? t->n - i : 4;
+        json_t *part = NULL;
+        while (n > 0 && (part = json_stringn(t->bytes + i, n)) == NULL)
+            n--;
+        json_decref(part);
+        if (n > 0)
+            dlt_text_addn(&clean, t->bytes + i, n);
+        else
+            dlt_text_add(&clean, "\xef\xbf\xbd");
+        i += n > 0 ? n : 1;
+    }
+    return json_stringn(clean.bytes, clean.n);
+}

@@ -49,27 +49,6 @@ static DltStatus read_prompt(const DltArgs *args, const DltTokenizer *t, DltIds 
                                 (const uint8_t *)text, (int64_t)strlen(text), ids, err);
 }
 
-/* Bytes that are no UTF-8 (an id may end inside a character) become U+FFFD, for JSON is UTF-8. */
-static json_t *json_text(const DltText *t)
-{
-    json_t *whole = json_stringn(t->bytes, t->n);
-    if (whole != NULL) return whole;
-    DltText clean = dlt_text(t->arena);
-    for (size_t i = 0; i < t->n;) {
-        size_t n = t->n - i < 4 ? t->n - i : 4;
-        json_t *part = NULL;
-        while (n > 0 && (part = json_stringn(t->bytes + i, n)) == NULL)
-            n--;
-        json_decref(part);
-        if (n > 0)
-            dlt_text_addn(&clean, t->bytes + i, n);
-        else
-            dlt_text_add(&clean, "\xef\xbf\xbd");
-        i += n > 0 ? n : 1;
-    }
-    return json_stringn(clean.bytes, clean.n);
-}
-
 static DltStatus print_json(const DltArgs *args, const DltCheckpoint *c, const Output *o,
                             DltErr *err)
 {
@@ -77,7 +56,7 @@ static DltStatus print_json(const DltArgs *args, const DltCheckpoint *c, const O
     int failed = json == NULL || ids == NULL;
     failed |= json_object_set_new(json, "checkpoint", json_string(c->path));
     if (args->prompt) failed |= json_object_set_new(json, "prompt", json_string(args->prompt));
-    failed |= json_object_set_new(json, "text", json_text(&o->text));
+    failed |= json_object_set_new(json, "text", dlt_json_text(&o->text));
     for (int64_t i = 0; i < o->ids.n; i++)
         failed |= json_array_append_new(ids, json_integer(o->ids.v[i]));
     failed |= json_object_set_new(json, "ids", ids);

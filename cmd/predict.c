@@ -117,7 +117,13 @@ static DltStatus run(const DltArgs *args, DltErr *err)
     DltCheckpoint *c = NULL;
     DltSpec *spec = NULL;
     DLT_TRY(dlt_checkpoint_read(args->arena, dlt_checkpoint_path(args, args->word[0]), &c, err));
-    DLT_TRY(dlt_spec_from_checkpoint(args, c, &spec, err));
+    if (c->meta.data != NULL && c->meta.tokenizer != NULL)
+        DLT_TRY(dlt_spec_from_checkpoint_alone(args, c, &spec, err));
+    else
+        DLT_TRY(dlt_spec_from_checkpoint(args, c, &spec, err));
+    for (int i = 1; i < args->n_word && spec->data.mask.share > 0; i++)
+        DLT_TRY(dlt_fill_masks(args, spec, c, args->word[i], err));
+    if (spec->data.mask.share > 0) return DLT_OK;
     if (spec->data.source[DLT_TRAIN].ds.vocab > 0)
         return dlt_err(err, DLT_E_CONFIG,
                        "%s: a model of text predicts the next token; `dltrain generate` shows them",

@@ -83,14 +83,15 @@ static DltStatus find_vocab(const DltOpts *o, const DltDataset *like, const DltT
 }
 
 /* Every shard must hold a window, so that a file that was cut short is not passed over. */
-static DltStatus check_lengths(const DltShards *s, int64_t window, DltErr *err)
+static DltStatus check_lengths(const DltShards *s, int64_t window, bool own_targets, DltErr *err)
 {
+    int64_t least = window + (own_targets ? 0 : 1);
     for (int i = 0; i < s->n_shard; i++)
-        if (s->shard[i].n < window + 1)
-            return dlt_blob_err(s->shard[i].b, err,
-                                "has %" PRId64 " tokens, fewer than the %" PRId64
-                                " of one window and the token behind it",
-                                s->shard[i].n, window + 1);
+        if (s->shard[i].n < least)
+            return dlt_blob_err(
+                s->shard[i].b, err,
+                "has %" PRId64 " tokens, fewer than the %" PRId64 " of one window%s", s->shard[i].n,
+                least, own_targets ? "" : " and the token behind it");
     return DLT_OK;
 }
 
@@ -107,7 +108,7 @@ static DltStatus describe(DltArena *arena, const DltOpts *o, DltBlob *const *fil
                           "%s: the tokenizer %s learns from text, and this set is ids", o->name,
                           t->def->name);
     DLT_TRY(dlt_shards_open(arena, file, n_file, c->layout, s, err));
-    DLT_TRY(check_lengths(s, c->window, err));
+    DLT_TRY(check_lengths(s, c->window, ds->own_targets, err));
     DltTokens tokens = {dlt_shards_get, s, s->n, t != NULL ? t->eot : -1, file[0]->path};
     if (dlt_opts_given(o, offsetof(TokensOpts, eot))) tokens.eot = (int32_t)c->eot;
     DLT_TRY(find_vocab(o, like, t, &tokens, s, err));

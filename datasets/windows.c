@@ -53,17 +53,18 @@ DltStatus dlt_tokens_each(const DltTokens *t, int64_t n_token,
 
 typedef struct Cut {
     int32_t eot;
-    int64_t window, begin, end; /* of the document under way; end: tokens in all */
-    int64_t *first;             /* NULL: only counted */
+    int64_t window, ahead;
+    int64_t begin, end; /* of the document under way; end: tokens in all */
+    int64_t *first;     /* NULL: only counted */
     int32_t *length;
     int64_t n;
 } Cut;
 
-/* Windows of the document [c->begin, end): it has end - begin - 1 places with a target. */
+/* Windows of the document [c->begin, end): it has end - begin - ahead places with a target. */
 static void cut_document(Cut *c, int64_t end)
 {
-    for (int64_t at = c->begin; at + 1 < end; at += c->window) {
-        int64_t left = end - 1 - at;
+    for (int64_t at = c->begin; at + c->ahead < end; at += c->window) {
+        int64_t left = end - c->ahead - at;
         if (c->first != NULL) {
             c->first[c->n] = at;
             c->length[c->n] = (int32_t)(left < c->window ? left : c->window);
@@ -82,7 +83,7 @@ static void cut_tokens(void *ctx, int64_t first, const int32_t *id, int64_t n)
 
 static DltStatus split_documents(DltArena *arena, DltWindows *w, DltErr *err)
 {
-    Cut c = {.eot = w->tokens.eot, .window = w->window, .end = w->n_token};
+    Cut c = {.eot = w->tokens.eot, .window = w->window, .ahead = w->ahead, .end = w->n_token};
     DLT_TRY(dlt_tokens_each(&w->tokens, w->n_token, cut_tokens, &c, err));
     w->n = c.n;
     c.first = dlt_arena_try(arena, (size_t)c.n + 1, sizeof *c.first);
@@ -103,16 +104,19 @@ DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindo
                                DltDataset *ds, DltErr *err)
 {
     DltWindows *w = DLT_NEW(arena, DltWindows);
-    *w = (DltWindows){.tokens = *tokens, .n_token = tokens->n, .window = c->window};
+    *w = (DltWindows){.tokens = *tokens,
+                      .n_token = tokens->n,
+                      .window = c->window,
+                      .ahead = ds->own_targets ? 0 : 1};
     if (c->limit.unit == DLT_U_TOKENS && c->limit.n < (double)w->n_token)
         w->n_token = (int64_t)c->limit.n;
-    if (w->n_token < c->window + 1)
+    if (w->n_token < c->window + w->ahead)
         return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = tokens->path},
-                          "has %" PRId64 " tokens%s, fewer than the %" PRId64
-                          " of one window and the token behind it",
-                          w->n_token, w->n_token < tokens->n ? " within limit" : "", c->window + 1);
+                          "has %" PRId64 " tokens%s, fewer than the %" PRId64 " of one window%s",
+                          w->n_token, w->n_token < tokens->n ? " within limit" : "",
+                          c->window + w->ahead, w->ahead > 0 ? " and the token behind it" : "");
     w->pad = tokens->eot >= 0 ? tokens->eot : 0;
-    w->n = (w->n_token - 1 + c->window - 1) / c->window;
+    w->n = (w->n_token - w->ahead + c->window - 1) / c->window;
     if (c->documents == DLT_DOCS_SPLIT) {
         if (tokens->eot < 0)
             return dlt_err_at(
@@ -121,6 +125,7 @@ DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindo
         DLT_TRY(split_documents(arena, w, err));
     }
     DltTokenizer *tokenizer = ds->tokenizer;
+    bool own_targets = ds->own_targets;
     *ds = (DltDataset){.def = ds->def,
                        .state = w,
                        .n = w->n,
@@ -134,6 +139,7 @@ DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindo
                        .classes = vocab,
                        .vocab = vocab,
                        .tokenizer = tokenizer,
+                       .own_targets = own_targets,
                        .path = tokens->path};
     *out = w;
     return DLT_OK;
@@ -153,7 +159,7 @@ static void place(const DltWindows *w, int64_t id, int64_t *first, int64_t *n)
     int64_t end = (i + 1) * w->window - shift;
     *first = i * w->window - shift;
     if (*first < 0) *first = 0;
-    if (end > w->n_token - 1) end = w->n_token - 1;
+    if (end > w->n_token - w->ahead) end = w->n_token - w->ahead;
     *n = end - *first;
 }
 
@@ -162,8 +168,8 @@ static DltStatus read_window(const DltWindows *w, int64_t id, int32_t *x, int32_
     int64_t first, n;
     place(w, id, &first, &n);
     DLT_TRY(w->tokens.get(w->tokens.ctx, first, 1, x, err));
-    DLT_TRY(w->tokens.get(w->tokens.ctx, first + 1, n, y, err));
-    memcpy(x + 1, y, (size_t)(n - 1) * sizeof *x);
+    DLT_TRY(w->tokens.get(w->tokens.ctx, first + w->ahead, n, y, err));
+    memcpy(x + 1, y + 1 - w->ahead, (size_t)(n - 1) * sizeof *x);
     for (int64_t i = n; i < w->window; i++) {
         x[i] = w->pad;
         y[i] = DLT_IGNORED;

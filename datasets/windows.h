@@ -1,5 +1,5 @@
 /* Tokens cut into windows, which `text` and `tokens` share. A sample is a window of T tokens x and, for
- * each, the token behind it y. Windows neither overlap nor leave anything out: N tokens give
+ * each, the token behind it y (or the token itself, where own_targets asks for that). Windows neither overlap nor leave anything out: N tokens give
  * ceil((N - 1) / T) of them, every token but the first is the target of exactly one place, and places
  * behind the end of the text have the target DLT_IGNORED. Private to datasets/. */
 #ifndef DLT_WINDOWS_H
@@ -54,6 +54,7 @@ typedef struct DltTokens {
 typedef struct DltWindows {
     DltTokens tokens;
     int64_t n_token, window, n; /* tokens in use, T, windows */
+    int64_t ahead;              /* y is so many tokens behind x: 1, or 0 for own targets */
     int32_t pad;
     const int64_t *first; /* documents: split: place and number of tokens of each window */
     const int32_t *length;

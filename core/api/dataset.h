@@ -52,6 +52,9 @@ typedef struct DltDataset {
     /* In open's `like`: no targets are wanted (prediction). Files of targets are not opened, a table
      * may lack its target columns, y reads as 0. */
     bool x_only;
+    /* Set by the caller of open for windows of tokens: the target of a place is its own token, not the
+     * one behind it, as models of masked text have it. */
+    bool own_targets;
     /* Set by the caller of open where bad records may be left out; NULL: they are errors. */
     DltBad *bad;
 } DltDataset;

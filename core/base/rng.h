@@ -19,7 +19,8 @@ enum {
     DLT_RNG_AUGMENT = 3,
     DLT_RNG_ORDER = 4,
     DLT_RNG_SYNTHETIC = 5,
-    DLT_RNG_SAMPLE = 6
+    DLT_RNG_SAMPLE = 6,
+    DLT_RNG_MASK = 7
 };
 
 typedef struct DltRand4 {

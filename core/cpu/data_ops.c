@@ -114,8 +114,40 @@ static void copy_rows(const DltTensor *data, const void *raw, const int32_t *tic
     }
 }
 
+typedef struct Masked {
+    const DltFetch *attr;
+    const int32_t *ticket;
+    int64_t per_sample;
+    int32_t *x, *y; /* one of them: ids to change, or targets to hide */
+} Masked;
+
+static void mask_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Masked *m = ctx;
+    int32_t unused = 0;
+    for (int64_t n = begin; n < end; n++) {
+        const int32_t *ticket = ticket_of(m->ticket, n);
+        for (int64_t i = 0; i < m->per_sample; i++) {
+            int64_t at = n * m->per_sample + i;
+            int32_t *id = m->x != NULL ? &m->x[at] : &unused;
+            bool masked = dlt_mask_place(m->attr, ticket, m->per_sample, i, id) != 0;
+            if (m->y != NULL && !masked) m->y[at] = m->attr->mask.ignored;
+        }
+    }
+}
+
+/* Where the op masks: x and y of one call; the other is NULL. */
+static void mask_places(const DltCall *call, int32_t *x, int32_t *y)
+{
+    const DltNode *n = call->node;
+    const DltFetch *attr = n->attr;
+    Masked m = {attr, call->in[1], dlt_shape_span(&n->in[0]->shape, 1, n->in[0]->shape.rank), x, y};
+    if (attr->mask.share > 0)
+        dlt_pool_for(call->stream, attr->batch, dlt_grain(64 * m.per_sample), mask_task, &m);
+}
+
 /* x = (raw scale - mean[k]) rstd[k] with k = (element / inner) % c, cropped, flipped and cut where
- * augment says so; i32 is copied.  data u8|f32|i32 [S, d..], ticket i32 [N,4], mean, rstd f32[c] or
+ * augment says so; i32 is copied, and masked where mask says so.  data u8|f32|i32 [S, d..], ticket i32 [N,4], mean, rstd f32[c] or
  * missing, x f32|i32 [N, d..].  data_ops.h */
 static DltStatus fetch_x(const DltCall *call, DltErr *err)
 {
@@ -124,6 +156,7 @@ static DltStatus fetch_x(const DltCall *call, DltErr *err)
     const DltFetch *attr = n->attr;
     if (n->in[0]->dtype == DLT_I32) {
         copy_rows(n->in[0], call->in[0], call->in[1], call->out[0], attr->batch);
+        mask_places(call, call->out[0], NULL);
         return DLT_OK;
     }
     Fetch f = {.attr = attr,
@@ -139,7 +172,8 @@ static DltStatus fetch_x(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-/* y[n] = target[ticket[n].row], w[n] = 1 for a sample and 0 for padding.  target, y i32|f32 [S,
+/* y[n] = target[ticket[n].row], at masked places alone where mask says so; w[n] = 1 for a sample and 0 for
+ * padding.  target, y i32|f32 [S,
  * t..] and [N, t..], ticket i32 [N,4], w f32[N].  data_ops.h */
 static DltStatus fetch_y(const DltCall *call, DltErr *err)
 {
@@ -148,6 +182,7 @@ static DltStatus fetch_y(const DltCall *call, DltErr *err)
     const DltFetch *attr = n->attr;
     DltReal *w = call->out[1];
     copy_rows(n->in[0], call->in[0], call->in[1], call->out[0], attr->batch);
+    mask_places(call, NULL, call->out[0]);
     for (int64_t i = 0; i < attr->batch; i++) {
         w[i] = ticket_of(call->in[1], i)[DLT_TICKET_VALID] != 0 ? 1 : 0;
     }

@@ -48,6 +48,7 @@ static void add_fetch(const DltSpec *spec, const DltModelOptions *o, DltModelGra
         DltFetch a = spec->data.augment;
         fetch.pad = a.pad, fetch.cutout = a.cutout, fetch.flip = a.flip, fetch.augment = a.augment;
     }
+    if (o->split >= 0) fetch.mask = spec->data.mask;
     b->step = m->step = dlt_input(b, "step", dlt_shape1((int64_t)sizeof(DltStepState)), DLT_U8);
     m->ticket = dlt_input(b, "ticket", dlt_shape2(o->batch, DLT_TICKET_INTS), DLT_I32);
     DltShape token = dlt_shape1(1);

@@ -39,6 +39,11 @@ const DltField dlt_data_fields[] = {
     DLT_INT(DltDataOpts, window, .lo = 1, .hi = 1 << 24, .unit = "tokens",
             .help = "tokens of a sample, for all sources of text: and tokens:",
             .example = "window: 1024"),
+    DLT_TREE(DltDataOpts, mask,
+             .help = "share of the tokens that are hidden, for models of masked text (BERT): the "
+                     "loss counts these places alone. Drawn anew in each epoch by seed, epoch and "
+                     "window; evaluation draws once. Default: none",
+             .example = "mask: 0.15"),
     DLT_TREE(DltDataOpts, normalize,
              .help = "none, {mean, std}, or from train (also written standardize): (x - mean) / "
                      "std per channel of images and per column of tables; 8-bit images become "
@@ -263,6 +268,7 @@ DltStatus dlt_read_data(DltReader *r, const DltYaml *tree)
     for (int i = 0; i < DLT_N_SPLIT; i++)
         status = dlt_first(status, read_source(r, i, source[i]));
     if (status == DLT_OK) status = dlt_read_tokenizer(r);
+    status = dlt_first(status, dlt_read_mask(r, o->mask));
     status = dlt_first(status, read_normalize(r, o->normalize));
     status = dlt_first(status, read_augment(r, o->augment));
     if (status == DLT_OK) status = check_shares(r);

@@ -37,6 +37,7 @@ static DltStatus open_source(DltReader *r, int split)
     } else if (s->fraction == 0.0) {
         s->ds.tokenizer = r->spec->data.tokenizer;
         s->ds.bad = ledger(r);
+        s->ds.own_targets = r->spec->data.mask.share > 0;
         DLT_TRY(s->def->open(r->arena, &s->opts, r->spec->folder,
                              split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err));
         s->ds.def = s->def;
@@ -85,6 +86,7 @@ DltStatus dlt_open_data(DltReader *r)
     DLT_TRY(dlt_open_tokenizer(r));
     for (int i = 0; i < DLT_N_SPLIT; i++)
         DLT_TRY(open_source(r, i));
+    DLT_TRY(dlt_open_mask(r));
     estimate_shares(r->spec);
     d->resident = o->cache == DLT_CACHE_DEVICE;
     if (o->cache == DLT_CACHE_AUTO) {
@@ -155,6 +157,7 @@ DltStatus dlt_check_data(const DltSpec *spec, DltErr *err)
     DltStatus status = check_agreement(spec, DLT_VAL, err);
     status = dlt_first(status, check_agreement(spec, DLT_TEST, err));
     status = dlt_first(status, check_normalize(spec, err));
+    status = dlt_first(status, dlt_check_mask(spec, err));
     return dlt_first(status, check_augment(spec, err));
 }
 

@@ -15,7 +15,7 @@ typedef struct DltRoot {
         *expect;
 } DltRoot;
 typedef struct DltDataOpts {
-    const DltYaml *train, *val, *test, *tokenizer, *normalize, *augment;
+    const DltYaml *train, *val, *test, *tokenizer, *mask, *normalize, *augment;
     int cache, last, on_bad;
     int64_t threads, window, max_bad;
 } DltDataOpts;
@@ -72,6 +72,10 @@ typedef struct DltLogOpts {
 typedef struct DltMeanStd {
     DltFloats mean, std;
 } DltMeanStd;
+typedef struct DltMaskOpts {
+    double share, token, random;
+    int64_t id;
+} DltMaskOpts;
 enum { DLT_CACHE_AUTO, DLT_CACHE_DEVICE, DLT_CACHE_HOST };
 enum { DLT_LAST_KEEP, DLT_LAST_DROP };
 enum { DLT_BAD_STOP, DLT_BAD_SKIP };
@@ -82,7 +86,7 @@ enum { DLT_N_AUGMENT = 3 };
  * option set whose `fields` is NULL was not written and has no defaults. */
 typedef struct DltSections {
     DltOpts root, data, train, batch, clip, stop, loss_scale, guard, eval, checkpoint, keep, log,
-        mean_std;
+        mean_std, mask;
     DltOpts augment[DLT_N_AUGMENT]; /* as DltAugmentDef rows; fields NULL: not wanted */
     DltOpts *group;                 /* [train.update.n_group] */
     const DltYaml *source[DLT_N_SPLIT];
@@ -93,7 +97,7 @@ typedef struct DltSections {
 extern const DltField dlt_root_fields[], dlt_data_fields[], dlt_train_fields[], dlt_batch_fields[],
     dlt_group_fields[], dlt_clip_fields[], dlt_stop_fields[], dlt_loss_scale_fields[],
     dlt_guard_fields[], dlt_eval_fields[], dlt_checkpoint_fields[], dlt_keep_fields[],
-    dlt_log_fields[], dlt_mean_std_fields[];
+    dlt_log_fields[], dlt_mean_std_fields[], dlt_mask_fields[];
 
 /* Augmentations, in the order in which they are applied. */
 typedef struct DltAugmentDef {
@@ -155,6 +159,11 @@ DltStatus dlt_data_inherit(DltReader *r, const DltField *fields, const char *pat
                            DltYaml *options) DLT_CHECKED;
 DltStatus dlt_read_tokenizer(DltReader *r) DLT_CHECKED;
 DltStatus dlt_open_tokenizer(DltReader *r) DLT_CHECKED;
+/* data_mask.c: data.mask once the sources are read; the mask's id once they are open; and what the loss and
+ * the metrics must be with it. */
+DltStatus dlt_read_mask(DltReader *r, const DltYaml *tree) DLT_CHECKED;
+DltStatus dlt_open_mask(DltReader *r) DLT_CHECKED;
+DltStatus dlt_check_mask(const DltSpec *spec, DltErr *err) DLT_CHECKED;
 /* Tokens of a sample of data.train as the config says; 0: samples are no windows of tokens. */
 int64_t dlt_data_window(const DltSpec *spec);
 DltStatus dlt_check_data(const DltSpec *spec, DltErr *err) DLT_CHECKED; /* against open data sets */
@@ -166,7 +175,8 @@ DltStatus dlt_read_eval(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_read_checkpoint(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_read_log(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_read_expect(DltReader *r, const DltYaml *tree) DLT_CHECKED;
-/* Cross-key rules of two tables, also asked by the resolver. */
+/* Cross-key rules of tables, also asked by the resolver. */
+DltStatus dlt_mask_check(const DltOpts *o, DltErr *err) DLT_CHECKED;
 DltStatus dlt_guard_check(const DltOpts *o, DltErr *err) DLT_CHECKED;
 DltStatus dlt_group_check(const DltOpts *o, DltErr *err) DLT_CHECKED;
 /* "val.top1" -> its definition, or CONFIG when the split or the metric is not in this run. `def` is

@@ -127,6 +127,7 @@ static DltYaml *data(Out *o)
     put(o, map, "normalize",
         s->mean_std.v ? opts(o, &s->mean_std, sizeof(DltMeanStd), NULL)
                       : word(o, measured ? "from train" : "none"));
+    put(o, map, "mask", opts(o, &s->mask, sizeof(DltMaskOpts), dlt_mask_check));
     DltYaml *list = dlt_yaml_list(o->arena, DLT_NO_MARK);
     for (int i = 0; i < DLT_N_AUGMENT; i++)
         if (s->augment[i].v)

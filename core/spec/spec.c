@@ -53,6 +53,7 @@ const DltSection dlt_sections[] = {
     {"model.residual", "y = body(x) + x", dlt_residual_fields},
     {"blocks.NAME", "a template of layers", dlt_block_fields},
     {"data", "where the samples come from", dlt_data_fields},
+    {"data.mask", "hidden tokens that the model has to find", dlt_mask_fields},
     {"data.normalize", "means and deviations given by hand", dlt_mean_std_fields},
     {"train", "how the weights are found", dlt_train_fields},
     {"train.batch", "samples an update, and at a time", dlt_batch_fields},

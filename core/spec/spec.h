@@ -29,6 +29,7 @@ typedef struct DltDataSpec {
     int normalize; /* DLT_NORM_* */
     DltFloats mean, std;
     DltFetch augment;        /* pad, cutout, flip */
+    DltMask mask;            /* of masked language models; share 0: none */
     DltTokenizer *tokenizer; /* of data.train, opened; NULL: none */
     DltOpts tokenizer_opts;
     int64_t n_thread;

@@ -77,28 +77,40 @@ __global__ void fetch_bytes_k(float scale, int64_t rows, uint32_t count, const u
     for (int k = 0; k < 4; k++)
         to[k] = from_float<T>(((float)(four >> 8 * k & 255) * scale - shift) * factor);
 }
-/* Ids and other integers as they are. */
-__global__ void fetch_int_k(Sample s, const int32_t *data, const int32_t *ticket, int32_t *x)
+/* Ids and other integers as they are, and masked where a says so.  data i32[S, count], x i32[N, count].  Grid:
+ * parts x N. */
+__global__ void fetch_int_k(DltFetch a, Sample s, const int32_t *data, const int32_t *ticket,
+                            int32_t *x)
 {
     begin();
-    int64_t n = blockIdx.y, row = ticket[n * DLT_TICKET_INTS + DLT_TICKET_ROW];
+    const int32_t *t = ticket + (int64_t)blockIdx.y * DLT_TICKET_INTS;
+    int64_t n = blockIdx.y, row = t[DLT_TICKET_ROW];
     bool there = row >= 0 && row < s.rows;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; e < s.count; e += step)
-        x[n * s.count + e] = there ? data[row * s.count + e] : 0;
+    for (int64_t e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; e < s.count; e += step) {
+        int32_t id = there ? data[row * s.count + e] : 0;
+        if (a.mask.share > 0.0f) dlt_mask_place(&a, t, s.count, e, &id);
+        x[n * s.count + e] = id;
+    }
 }
 
-/* y[n, ..] = target[row], 4-byte elements; w[n] = 1, or 0 for padding rows. */
-__global__ void fetch_y_k(Sample s, const uint32_t *target, const int32_t *ticket, int64_t n,
-                          uint32_t *y, Out w)
+/* y[n, ..] = target[row], 4-byte elements, at masked places alone where a says so; w[n] = 1, or 0 for padding
+ * rows. */
+__global__ void fetch_y_k(DltFetch a, Sample s, const uint32_t *target, const int32_t *ticket,
+                          int64_t n, uint32_t *y, Out w)
 {
     begin();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n * s.count; i += step) {
         int64_t r = i / s.count, e = i - r * s.count;
-        int64_t row = ticket[r * DLT_TICKET_INTS + DLT_TICKET_ROW];
-        y[i] = row >= 0 && row < s.rows ? target[row * s.count + e] : 0;
-        if (e == 0 && w.p) w.set(r, ticket[r * DLT_TICKET_INTS + DLT_TICKET_VALID] ? 1.0f : 0.0f);
+        const int32_t *t = ticket + r * DLT_TICKET_INTS;
+        int64_t row = t[DLT_TICKET_ROW];
+        int32_t shown = 0;
+        uint32_t v = row >= 0 && row < s.rows ? target[row * s.count + e] : 0;
+        if (a.mask.share > 0.0f && !dlt_mask_place(&a, t, s.count, e, &shown))
+            v = (uint32_t)a.mask.ignored;
+        y[i] = v;
+        if (e == 0 && w.p) w.set(r, t[DLT_TICKET_VALID] ? 1.0f : 0.0f);
     }
 }
 
@@ -150,8 +162,8 @@ static DltStatus launch_x(const DltCall *c, DltErr *err)
         Out x = output(c, 0);
         x.p = (char *)x.p + (size_t)(done * s.count) * dlt_dtype_bytes((DltDtype)x.dtype);
         if (x.dtype == DLT_I32)
-            DLT_TRY(enqueue(c, err, fetch_int_k, grid, BLOCK, 0, s, (const int32_t *)c->in[0],
-                            ticket, (int32_t *)x.p));
+            DLT_TRY(enqueue(c, err, fetch_int_k, grid, BLOCK, 0, *(const DltFetch *)c->node->attr,
+                            s, (const int32_t *)c->in[0], ticket, (int32_t *)x.p));
         else if (is_bytes(c, s))
             DLT_FLOAT_TYPE(x.dtype, T,
                            DLT_TRY(enqueue(c, err, fetch_bytes_k<T>, grid, BLOCK, 0,
@@ -177,9 +189,9 @@ static DltStatus launch_y(const DltCall *c, DltErr *err)
 {
     Sample s = sample_of(c->node, c->node->out[0]);
     int64_t n = batch_of(c->node);
-    return enqueue(c, err, fetch_y_k, blocks_for(c, n * s.count, BLOCK), BLOCK, 0, s,
-                   (const uint32_t *)c->in[0], (const int32_t *)c->in[1], n, (uint32_t *)c->out[0],
-                   output(c, 1));
+    return enqueue(c, err, fetch_y_k, blocks_for(c, n * s.count, BLOCK), BLOCK, 0,
+                   *(const DltFetch *)c->node->attr, s, (const uint32_t *)c->in[0],
+                   (const int32_t *)c->in[1], n, (uint32_t *)c->out[0], output(c, 1));
 }
 
 DLT_CUDA_KERNEL(x_kernel, "fetch_x.cuda.sample", accepts_x, nullptr, launch_x);

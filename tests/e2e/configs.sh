@@ -25,7 +25,7 @@ for config in configs/*.yaml; do
         set -- "$@" "vars.dir=$work/web" precision=f32 vars.d=24 vars.heads=2 vars.depth=1 vars.ctx=16 \
             "global=64 tokens" "schedule=[{cosine: {to: 0}}]" ;;
     llama_small) set -- "$@" vars.d=32 vars.heads=4 vars.kv_heads=2 vars.hidden=48 vars.depth=2 vars.ctx=32 vars.batch=4 ;;
-    shakespeare_char) set -- "$@" vars.d=32 vars.layers=2 vars.ctx=32 "schedule=[{cosine: {to: 0}}]" ;;
+    bert_small | shakespeare_char) set -- "$@" vars.d=32 vars.layers=2 vars.ctx=32 "schedule=[{cosine: {to: 0}}]" ;;
     vit) set -- "$@" vars.d=24 vars.depth=1 vars.batch=10 ;;
     resnet8) set -- "$@" "schedule=[{cosine: {to: 0}}]" ;;
     esac

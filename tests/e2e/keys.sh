@@ -380,6 +380,11 @@ gpt2=$root/tests/golden/gpt2
 cp "$gpt2/encoder.json" "$gpt2/vocab.bpe" .
 sed 's/: 64,/: _,/; s/: 65,/: 64,/; s/: _,/: 65,/' encoder.json >swapped.json
 head -n 3 vocab.bpe >few.bpe
+m="train: {text: {text: text.txt}}, tokenizer: bytes, window: 8"
+row "data.mask data.mask.share" text "$m, mask: 0.15" "$m, mask: {share: 0.3}"
+row data.mask.token text "$m, mask: {share: 0.5}" "$m, mask: {share: 0.5, token: 0.2}"
+row data.mask.random text "$m, mask: {share: 0.5}" "$m, mask: {share: 0.5, random: 0.2}"
+row data.mask.id text "$m, mask: {share: 0.5, id: 1}" "$m, mask: {share: 0.5, id: 2}"
 two="text: 'text*.txt', window: 8, tokenizer: {gpt2: {vocab: encoder.json, merges: vocab.bpe}}"
 row data.train.text.documents ids:text "$two" "$two, documents: split"
 row data.tokenizer.gpt2.merges ids:text "$two" "${two/vocab.bpe/few.bpe}"

@@ -191,6 +191,45 @@ static void fetch_targets(void **state)
     assert_floats(w, (const float[]){1, 1, 0}, 3, 0);
 }
 
+/* Masking: x and y agree on the places; of 100,000 places 15% are masked, of those 80% show the mask's id, 10%
+ * a random one and 10% their own, each within 4 standard deviations; a place's fate depends on seed,
+ * epoch and sample, and not on the row it was read from or the batch it stands in. */
+static void fetch_masks(void **state)
+{
+    enum { T = 50, N = 2000, OWN = 7, MASK = 9, VOCAB = 9 };
+    Fixture *f = *state;
+    static int32_t data[2][T], ticket[N][4], x[N][T], y[N][T], one[T];
+    float w[N];
+    int masked = 0, shown = 0, other = 0;
+    DltFetch a = {.batch = N, .seed = 3, .mask = {0.15F, 0.8F, 0.9F, MASK, VOCAB, -1}};
+    for (int i = 0; i < 2 * T; i++)
+        data[i / T][i % T] = OWN;
+    for (int n = 0; n < N; n++)
+        memcpy(ticket[n], (int32_t[]){n & 1, n, 5, 1}, sizeof ticket[n]);
+    CaseOperand in[] = {I32(data, 2, T), I32(ticket, N, 4)};
+    void *const out[DLT_MAX_OUT] = {y, w};
+    run(f, DLT_OP_fetch_x, &a, in, N_OF(in), x);
+    assert_int_equal(case_op(f->dev, DLT_OP_fetch_y, &a, in, 2, out, &f->err), DLT_OK);
+    for (int i = 0; i < N * T; i++) {
+        int32_t seen = x[i / T][i % T], want = y[i / T][i % T];
+        assert_true(want == OWN || (want == -1 && seen == OWN));
+        assert_true(seen == MASK || (seen >= 0 && seen < VOCAB));
+        masked += want == OWN;
+        shown += seen == MASK;
+        other += seen != MASK && seen != OWN;
+    }
+    assert_in_range(masked, 14548, 15452);
+    assert_in_range(shown, 11600, 12400);
+    assert_in_range(other, 1190, 1480); /* 8 of 9 random ids differ from the token's own */
+    a.batch = 1;
+    CaseOperand alone[] = {I32(data, 2, T), I32(ticket[77], 1, 4)};
+    run(f, DLT_OP_fetch_x, &a, alone, N_OF(alone), one);
+    assert_memory_equal(one, x[77], sizeof one);
+    ticket[77][2] = 6; /* another epoch */
+    run(f, DLT_OP_fetch_x, &a, alone, N_OF(alone), one);
+    assert_memory_not_equal(one, x[77], sizeof one);
+}
+
 /* ---- dropout ------------------------------------------------------------------------------- */
 
 enum { DROPPED = 40001 };
@@ -414,6 +453,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(fetch_augments, setup, teardown),
         cmocka_unit_test_setup_teardown(fetch_identity, setup, teardown),
         cmocka_unit_test_setup_teardown(fetch_targets, setup, teardown),
+        cmocka_unit_test_setup_teardown(fetch_masks, setup, teardown),
         cmocka_unit_test_setup_teardown(dropout_masks, setup, teardown),
         cmocka_unit_test_setup_teardown(topk_ties, setup, teardown),
         cmocka_unit_test_setup_teardown(confusion_counts, setup, teardown),

@@ -99,6 +99,32 @@ static void moved_windows_do_not_overlap(void **state)
     }
 }
 
+/* Own targets (masked text): N tokens give ceil(N / T) windows, each token is its own target once. */
+static void every_token_is_its_own_target(void **state)
+{
+    enum { T = 5, MOST = 4 * T };
+    Help *h = *state;
+    for (int64_t n = T; n <= MOST; n++) {
+        DltDataset ds = {.own_targets = true};
+        int seen[MOST] = {0};
+        open_counting(h, n, "window: 5", &ds);
+        assert_int_equal(ds.n, (n + T - 1) / T);
+        assert_true(ds.own_targets);
+        for (int64_t i = 0; i < ds.n; i++) {
+            int32_t x[T], y[T];
+            help_read(h, &ds, i, x, y);
+            for (int k = 0; k < T; k++) {
+                if (y[k] == DLT_IGNORED) continue;
+                assert_int_equal(y[k], i * T + k);
+                assert_int_equal(x[k], y[k]);
+                seen[y[k]]++;
+            }
+        }
+        for (int64_t k = 0; k < n; k++)
+            assert_int_equal(seen[k], 1);
+    }
+}
+
 static void layouts_agree(void **state)
 {
     enum { N = 100, T = 7 };
@@ -392,17 +418,12 @@ static void a_share_is_the_tail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        help_test(every_token_is_a_target_once),
-        help_test(moved_windows_do_not_overlap),
-        help_test(layouts_agree),
-        help_test(shards_are_one_stream),
-        help_test(documents_are_kept_apart),
-        help_test(limit_takes_the_first_tokens),
-        help_test(batches_depend_on_nothing_else),
-        help_test(five_gigabytes_are_read_right),
-        help_test(bad_shards_are_refused),
-        help_test(vocabularies_must_fit),
-        help_test(text_follows_its_tokenizer),
+        help_test(every_token_is_a_target_once),  help_test(moved_windows_do_not_overlap),
+        help_test(every_token_is_its_own_target), help_test(layouts_agree),
+        help_test(shards_are_one_stream),         help_test(documents_are_kept_apart),
+        help_test(limit_takes_the_first_tokens),  help_test(batches_depend_on_nothing_else),
+        help_test(five_gigabytes_are_read_right), help_test(bad_shards_are_refused),
+        help_test(vocabularies_must_fit),         help_test(text_follows_its_tokenizer),
         help_test(a_share_is_the_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
