@@ -75,6 +75,15 @@ $B/starters.o: $B/starters.c
 FLAGS_core_cpu_dnnl_ := -fopenmp -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mprefer-vector-width=512)
 $B/dltrain-dnnl.so: $(DNNL_SRC:%.c=$B/%.o)
 	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm
+# the same with matrix tiles in plain C, on a machine that says it has AVX-512 and AMX: for tests anywhere
+$B/tiles/amx.o: core/cpu/dnnl/amx.c tests/emulate/tiles.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(FLAGS_core_cpu_dnnl_) -include tests/emulate/tiles.h -MMD -MP -c -o $@ $<
+$B/tiles/dltrain-dnnl.so: $B/tiles/amx.o $(filter-out %/amx.o,$(DNNL_SRC:%.c=$B/%.o))
+	$(CC) $(LDFLAGS) -shared -fopenmp -o $@ $^ -ldnnl -lm \
+	 $(foreach f,block has_bf16 has_amx,-Wl,--wrap=dlt_dnnl_$f)
+$B/tiles/%: $B/tests/parity/% $B/tiles/dltrain-dnnl.so
+	ln -f $< $@
 # sm_80 code runs on 8.6 and 8.9 too; PTX serves what is newer than Hopper
 GENCODE ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
  -gencode arch=compute_90,code=compute_90
@@ -152,14 +161,16 @@ $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 	$(CC) $(LDFLAGS) -rdynamic -o $@ $(filter %.o,$^) $B/libdlt.a -lcmocka $(LIBS)
 build-objs: $B/libdlt.a
 parity: $B/tests/parity/test_parity $B/tests/parity/test_step
-tests: $(T_UNIT) $(T_F64) $(T_CUDNN)
+T_TILES := $(if $(HAVE_DNNL),$B/tiles/test_parity)
+TILES = $(if $(T_TILES),"$(T_TILES) --backend cpu --only cpu.amx" "$(T_TILES) --backend cpu --only cpu.wide")
+tests: $(T_UNIT) $(T_F64) $(T_CUDNN) $(T_TILES)
 bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops
 test: all tests
-	@./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN)
+	@./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN) $(TILES)
 # what `make test` samples, exhausted: every fault point, cut, kill and power cut (BENCHMARKS.md)
 test-full: all tests faulty-gpu
-	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN)
+	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN) $(TILES)
 GPU_SCRIPTS := tests/gpu/curves.sh tests/gpu/cache.sh tests/gpu/f16.sh tests/e2e/gpt.sh tests/e2e/resume.sh tests/e2e/fused.sh
 check-gpu: all $B/tests/parity/test_parity $B/tests/parity/test_step
 	DEVICE=cuda TEST_TIMEOUT=600 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B \
