@@ -7,7 +7,6 @@
 #include "cpu/vmath.h"
 #include <tgmath.h>
 
-static const DltReal dlt_sqrt_half = (DltReal)0.70710678118654752440;        /* sqrt(1/2) */
 static const DltReal dlt_inv_sqrt_two_pi = (DltReal)0.39894228040143267794;  /* 1 / sqrt(2 pi) */
 static const DltReal dlt_sqrt_two_over_pi = (DltReal)0.79788456080286535588; /* sqrt(2 / pi) */
 static const DltReal dlt_gelu_cubic = (DltReal)0.044715; /* Hendrycks & Gimpel 2016, section 2 */
@@ -18,15 +17,9 @@ static inline DltReal dlt_sigmoid(DltReal x)
     return 1 / (1 + dlt_exp(-x));
 }
 
-/* Gaussian distribution function. */
-static inline DltReal dlt_normal_cdf(DltReal x)
-{
-    return (1 + dlt_erf(x * dlt_sqrt_half)) / 2;
-}
-
 static inline DltReal dlt_gelu_grad(DltReal x)
 {
-    return dlt_normal_cdf(x) + x * dlt_inv_sqrt_two_pi * dlt_exp(-x * x / 2);
+    return dlt_normal_cdf(x) + x * dlt_inv_sqrt_two_pi * dlt_exp_down(x * x * (DltReal)-0.5);
 }
 
 static inline DltReal dlt_gelu_tanh(DltReal x)

@@ -1,26 +1,56 @@
-/* Layer norm and RMS norm over the last axis in f32 vectors; RMS norm is the same without the mean.
- * Backward goes over the rows once: dx of a row, and the row's share of the parameter gradients into the
+/* Layer norm and RMS norm over the last axis in f32 vectors; RMS norm is the same without the mean. Rows of bf16 are
+ * widened on the stack, and what is made of them is rounded once. Backward goes over the rows once: dx of a row, and the row's share of the parameter gradients into the
  * partial sums of its band. Bands are fixed by the shape, so results do not depend on the threads. */
 #include "cpu/dnnl/fast.h"
 #include "ops/norm.h"
 
 #include <math.h>
 
-enum { BANDS = 16, LANES = 16 };
+enum { BANDS = 16, LANES = 16, MAX_LOW = 4096 /* width of a bf16 row */ };
 
-/* mean, b, mean_out NULL: RMS norm, or no bias. */
+/* mean, b, mean_out NULL: RMS norm, or no bias. Tensors of x's shape are f32 or (low) bf16, the others f32. */
 typedef struct Norm {
     int64_t rows, c;
     float eps;
-    const float *dy, *x, *w, *b, *res, *dsum, *mean, *rstd;
-    float *y, *dx, *dw, *db, *sum, *mean_out, *rstd_out;
+    bool low;
+    const float *w, *b, *mean, *rstd;
+    const void *x, *res, *dy, *dsum;
+    void *y, *dx, *sum;
+    float *dw, *db, *mean_out, *rstd_out;
     float *part; /* [BANDS][2][c] */
 } Norm;
+
+/* The rows that a row of output is made of, in f32. */
+typedef struct Row {
+    const float *x, *res, *dy, *dsum;
+    float *y, *dx, *sum;
+} Row;
+
+/* Row r of a tensor, NULL where that is: where it lies, or widened into `copy`. */
+static const float *row_in(const Norm *n, const void *t, int64_t r, float *copy)
+{
+    if (!t) return NULL;
+    if (!n->low) return (const float *)t + r * n->c;
+    dlt_fast_widen((const uint16_t *)t + r * n->c, copy, n->c);
+    return copy;
+}
+
+/* Where to write it, and what rounds it when it is written. */
+static float *row_out(const Norm *n, void *t, int64_t r, float *copy)
+{
+    return !t || n->low ? copy : (float *)t + r * n->c;
+}
+
+static void row_done(const Norm *n, void *t, int64_t r, const float *copy)
+{
+    if (t && n->low) dlt_fast_narrow(copy, (uint16_t *)t + r * n->c, n->c);
+}
 
 static Norm norm_of(const DltCall *call, const DltTensor *x)
 {
     const DltNorm *attr = call->node->attr;
-    return (Norm){.rows = dlt_rows(x), .c = dlt_width(x), .eps = attr->eps};
+    return (Norm){
+        .rows = dlt_rows(x), .c = dlt_width(x), .eps = attr->eps, .low = x->dtype == DLT_BF16};
 }
 
 static inline __attribute__((always_inline)) float lanes_total(const float lane[LANES])
@@ -50,13 +80,13 @@ static inline __attribute__((always_inline)) float power_sum(const float *x, flo
     return lanes_total(lane);
 }
 
-DLT_CLONES static void forward_row(const Norm *n, int64_t r)
+DLT_CLONES static void forward_row(const Norm *n, int64_t r, const Row *row)
 {
-    const float *x = n->x + r * n->c, *w = n->w, *b = n->b;
-    float *y = n->y + r * n->c, mean = 0;
-    if (n->res) {
-        const float *res = n->res + r * n->c;
-        float *sum = n->sum + r * n->c;
+    const float *x = row->x, *w = n->w, *b = n->b;
+    float *y = row->y, mean = 0;
+    if (row->res) {
+        const float *res = row->res;
+        float *sum = row->sum;
 #pragma GCC ivdep
         for (int64_t i = 0; i < n->c; i++)
             sum[i] = x[i] + res[i];
@@ -84,8 +114,16 @@ DLT_CLONES static void forward_row(const Norm *n, int64_t r)
 
 static void forward_task(void *ctx, int64_t begin, int64_t end)
 {
-    for (int64_t r = begin; r < end; r++)
-        forward_row(ctx, r);
+    const Norm *n = ctx;
+    float x[MAX_LOW], res[MAX_LOW], y[MAX_LOW], sum[MAX_LOW];
+    for (int64_t r = begin; r < end; r++) {
+        Row row = {.x = row_in(n, n->x, r, x), .res = row_in(n, n->res, r, res)};
+        row.y = row_out(n, n->y, r, y);
+        row.sum = row_out(n, n->sum, r, sum);
+        forward_row(n, r, &row);
+        row_done(n, n->y, r, y);
+        row_done(n, n->sum, r, sum);
+    }
 }
 
 /* norm.h; Ba et al. 2016, equation 4: shapes as in cpu/layer_norm.c, f32. */
@@ -112,11 +150,10 @@ static DltStatus rms_forward(const DltCall *call, DltErr *err)
 }
 
 /* dx of a row, and dw += dy xhat, db += dy. dx may lie where dy lies. */
-DLT_CLONES static void backward_row(const Norm *n, int64_t r, float *dw, float *db)
+DLT_CLONES static void backward_row(const Norm *n, int64_t r, const Row *row, float *dw, float *db)
 {
-    const float *dy = n->dy + r * n->c, *x = n->x + r * n->c, *w = n->w;
-    const float *dsum = n->dsum ? n->dsum + r * n->c : NULL;
-    float *dx = n->dx + r * n->c, mean = n->mean ? n->mean[r] : 0, rstd = n->rstd[r];
+    const float *dy = row->dy, *x = row->x, *w = n->w, *dsum = row->dsum;
+    float *dx = row->dx, mean = n->mean ? n->mean[r] : 0, rstd = n->rstd[r];
     float g_lane[LANES] = {0}, gx_lane[LANES] = {0};
     int64_t i = 0;
     for (; i + LANES <= n->c; i += LANES)
@@ -148,11 +185,17 @@ DLT_CLONES static void backward_row(const Norm *n, int64_t r, float *dw, float *
 static void backward_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *n = ctx;
+    float x[MAX_LOW], dy[MAX_LOW], dsum[MAX_LOW], dx[MAX_LOW];
     for (int64_t band = begin; band < end; band++) {
         float *dw = n->part + band * 2 * n->c;
         memset(dw, 0, (size_t)(2 * n->c) * sizeof *dw);
-        for (int64_t r = band * n->rows / BANDS; r < (band + 1) * n->rows / BANDS; r++)
-            backward_row(n, r, dw, dw + n->c);
+        for (int64_t r = band * n->rows / BANDS; r < (band + 1) * n->rows / BANDS; r++) {
+            Row row = {.x = row_in(n, n->x, r, x), .dy = row_in(n, n->dy, r, dy)};
+            row.dsum = row_in(n, n->dsum, r, dsum);
+            row.dx = row_out(n, n->dx, r, dx);
+            backward_row(n, r, &row, dw, dw + n->c);
+            row_done(n, n->dx, r, dx);
+        }
     }
 }
 
@@ -201,10 +244,30 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
+static const DltTensor *x_of(const DltNode *n)
+{
+    bool forward = n->kind == DLT_OP_layer_norm_fwd || n->kind == DLT_OP_rms_norm_fwd;
+    return n->in[forward ? 0 : 1];
+}
+
+/* bf16: every tensor of x's shape, and nothing else. */
+static bool all_low(const DltNode *n)
+{
+    const DltTensor *x = x_of(n);
+    for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
+        const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
+        if (!t) continue;
+        bool like_x = dlt_shape_equal(&t->shape, &x->shape);
+        if (t->layout != DLT_PLAIN || t->dtype != (like_x ? DLT_BF16 : DLT_F32)) return false;
+    }
+    return dlt_width(x) <= MAX_LOW;
+}
+
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    if (!((const DltNorm *)n->attr)->bias) return dlt_kernel_accepts_plain(n, why_not);
+    if (!((const DltNorm *)n->attr)->bias)
+        return all_low(n) || dlt_kernel_accepts_plain(n, why_not);
     snprintf(why_not->text, sizeof why_not->text, "column sums of dx");
     return false;
 }
