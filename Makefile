@@ -162,7 +162,7 @@ $B/tests/%: $B/tests/%.o $(CASES) $B/libdlt.a
 build-objs: $B/libdlt.a
 parity: $B/tests/parity/test_parity $B/tests/parity/test_step
 T_TILES := $(if $(HAVE_DNNL),$B/tiles/test_parity)
-TILES = $(if $(T_TILES),"$(T_TILES) --backend cpu --only cpu.amx" "$(T_TILES) --backend cpu --only cpu.wide")
+TILES = $(if $(T_TILES),"$(T_TILES) --backend cpu --only cpu.amx" "$(T_TILES) --backend cpu --only matmul.cpu.wide")
 tests: $(T_UNIT) $(T_F64) $(T_CUDNN) $(T_TILES)
 bench: all $B/tests/bench/bench_ops
 	$B/tests/bench/bench_ops

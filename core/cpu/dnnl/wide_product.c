@@ -6,10 +6,10 @@
 #include "cpu/dnnl/product.h"
 
 enum {
-    LANES = 16,
-    VECTORS = 3, /* of a strip */
+    LANES = DLT_STRIP_LANES,
+    VECTORS = DLT_STRIP_VECTORS,
     COLS = VECTORS * LANES,
-    ROWS = 8,
+    ROWS = DLT_STRIP_ROWS,
     DEPTH = 256,         /* rows of a strip: 48 KiB */
     BAND = 512,          /* rows of a, most */
     LEAST_BAND = 32,     /* packing costs as much as so many rows */
@@ -81,14 +81,7 @@ DLT_INLINE void turn(const float *in, int64_t row, float *out, int64_t width)
         *(DltU16 *)(void *)(out + i * width) = y[i];
 }
 
-/* A piece of b: rows [k, k + kc), columns [col, col + n), packed to `width`. */
-typedef struct Strip {
-    const float *b;
-    int64_t k, kc, col, n, width;
-    float *out;
-} Strip;
-
-DLT_INLINE void pack_rows(const Strip *s, int64_t row)
+DLT_INLINE void pack_rows(const DltStrip *s, int64_t row)
 {
     const float *from = s->b + s->k * row + s->col;
     int64_t whole = s->n / LANES * LANES;
@@ -103,7 +96,7 @@ DLT_INLINE void pack_rows(const Strip *s, int64_t row)
     }
 }
 
-DLT_INLINE void pack_turned(const Strip *s, int64_t row)
+DLT_INLINE void pack_turned(const DltStrip *s, int64_t row)
 {
     const float *from = s->b + s->col * row + s->k;
     int64_t i = 0, whole = s->n / LANES * LANES;
@@ -113,6 +106,14 @@ DLT_INLINE void pack_turned(const Strip *s, int64_t row)
     for (int64_t at = 0; at < s->kc; at++)
         for (int64_t j = at < i ? whole : 0; j < s->width; j++)
             s->out[at * s->width + j] = j < s->n ? from[j * row + at] : 0.0F;
+}
+
+DLT_CLONES void dlt_strip_pack(const DltStrip *s, int64_t row, bool turned)
+{
+    if (turned)
+        pack_turned(s, row);
+    else
+        pack_rows(s, row);
 }
 
 /* ---- tiles ---- */
@@ -147,16 +148,7 @@ DLT_INLINE void tile(int rows, int vectors, DltTileA a, const float *b, int64_t 
         }
 }
 
-/* The rows of a band against a packed strip: c (+)= of n columns. */
-typedef struct Column {
-    DltTileA a;
-    const float *b;
-    int64_t rows, kc, n, ldc, group; /* from a's row 0 to row 8 */
-    float *c;
-    bool add;
-} Column;
-
-DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors, bool packed)
+DLT_INLINE void some_rows(const DltColumn *k, int64_t row, int rows, int vectors, bool packed)
 {
     _Alignas(64) float copy[ROWS * COLS];
     int64_t in_group = row % ROWS * k->a.row, width = vectors * LANES;
@@ -173,7 +165,7 @@ DLT_INLINE void some_rows(const Column *k, int64_t row, int rows, int vectors, b
             c[i * k->ldc + j] = (k->add ? c[i * k->ldc + j] : 0.0F) + copy[i * width + j];
 }
 
-DLT_INLINE void column(const Column *k, int vectors, bool packed)
+DLT_INLINE void column(const DltColumn *k, int vectors, bool packed)
 {
     int64_t row = 0;
     for (; row + ROWS <= k->rows; row += ROWS)
@@ -184,7 +176,7 @@ DLT_INLINE void column(const Column *k, int vectors, bool packed)
         some_rows(k, row, 1, vectors, packed);
 }
 
-DLT_CLONES static void columns(const Column *k, int64_t width)
+DLT_CLONES static void columns(const DltColumn *k, int64_t width)
 {
     bool packed = k->a.row == 1 && k->a.step == ROWS;
     if (width == COLS && packed)
@@ -197,6 +189,22 @@ DLT_CLONES static void columns(const Column *k, int64_t width)
         column(k, 2, false);
     else
         column(k, 1, false);
+}
+
+/* The same by the tile of AVX2, 16 columns at a time. */
+DLT_CLONES static void narrow_columns(const DltColumn *k, int64_t width)
+{
+    for (int64_t col = 0; col < width; col += DLT_TILE_COLS)
+        dlt_tile_column(k->rows, k->a, k->b + col, width, k->kc,
+                        (DltTileC){k->c + col, k->ldc, k->add});
+}
+
+void dlt_strip_multiply(const DltColumn *k, int64_t width)
+{
+    if (dlt_dnnl_block() == 16)
+        columns(k, width);
+    else
+        narrow_columns(k, width);
 }
 
 /* ---- tasks ---- */
@@ -217,17 +225,14 @@ DLT_CLONES static void one_task(const Wide *w, int64_t t)
             n = end < g->n ? end - col : g->n - col;
     int64_t offset = (matrix * g->m + row) * g->n + col, blocks = (g->k + DEPTH - 1) / DEPTH;
     const float *a = p->a + matrix * g->m * g->k;
-    Strip s = {.b = p->b + matrix * g->k * g->n, .col = col, .n = n, .width = end - col};
+    DltStrip s = {.b = p->b + matrix * g->k * g->n, .col = col, .n = n, .width = end - col};
     s.out = packed;
     for (int64_t i = 0; i < blocks; i++) {
         int64_t k = i * g->k / blocks / LANES * LANES;
         int64_t to = i + 1 < blocks ? (i + 1) * g->k / blocks / LANES * LANES : g->k;
         s.k = k, s.kc = to - k;
-        if (p->attr->tb)
-            pack_turned(&s, g->k);
-        else
-            pack_rows(&s, g->n);
-        Column c = {.b = packed, .rows = rows, .kc = s.kc, .n = n, .ldc = g->n, .add = k > 0};
+        dlt_strip_pack(&s, p->attr->tb ? g->k : g->n, p->attr->tb);
+        DltColumn c = {.b = packed, .rows = rows, .kc = s.kc, .n = n, .ldc = g->n, .add = k > 0};
         c.c = p->c + offset;
         c.a = p->attr->ta ? (DltTileA){a + k * g->m + row, 1, g->m}
                           : (DltTileA){a + row * g->k + k, g->k, 1};

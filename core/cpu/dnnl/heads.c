@@ -1,0 +1,159 @@
+/* Sizes and rows of scores that both attentions use. */
+#include "cpu/dnnl/heads.h"
+#include "cpu/vmath.h"
+
+enum { LANES = 16 };
+
+const DltTensor *dlt_heads_qkv(const DltNode *n)
+{
+    return n->kind == DLT_OP_attention_fwd ? n->in[0] : n->in[1];
+}
+
+DltHeads dlt_heads_of(const DltNode *n, int64_t unit)
+{
+    const DltAttention *a = n->attr;
+    const DltTensor *qkv = dlt_heads_qkv(n);
+    return (DltHeads){.a = a,
+                      .batch = qkv->shape.dim[0],
+                      .t = qkv->shape.dim[1],
+                      .width = qkv->shape.dim[2],
+                      .group = a->heads / a->kv_heads,
+                      .d = a->head_dim,
+                      .o_width = a->heads * a->head_dim,
+                      .unit = unit,
+                      .keys = (qkv->shape.dim[1] + unit - 1) / unit * unit,
+                      .cols = (a->head_dim + unit - 1) / unit * unit};
+}
+
+DltHeads dlt_heads_bind(const DltCall *call, int64_t unit)
+{
+    DltHeads x = dlt_heads_of(call->node, unit);
+    bool forward = call->node->kind == DLT_OP_attention_fwd, drop = x.a->drop.p > 0;
+    x.work = call->work;
+    if (forward) {
+        x.qkv = call->in[0], x.step = drop ? call->in[1] : NULL;
+        x.o = call->out[0], x.stats = call->out[1];
+        return x;
+    }
+    x.d_o = call->in[0], x.qkv = call->in[1], x.o_in = call->in[2], x.stats_in = call->in[3];
+    x.step = drop ? call->in[4] : NULL;
+    x.dqkv = call->out[0];
+    return x;
+}
+
+size_t dlt_scratch_lay_out(const DltScratchPart *part, size_t n, char *base, bool back)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (part[i].back && !back) continue;
+        void *p = base ? base + at : NULL;
+        memcpy(part[i].pointer, &p, sizeof p);
+        at += ((size_t)part[i].count * part[i].size + 63) / 64 * 64;
+    }
+    return at;
+}
+
+DltKeys dlt_heads_seen(const DltHeads *x, int64_t q0, int64_t nq)
+{
+    int64_t lo = dlt_attention_keys(x->a, q0, x->t).lo;
+    int64_t hi = dlt_attention_keys(x->a, q0 + nq - 1, x->t).hi;
+    return (DltKeys){lo / x->unit * x->unit, (hi + x->unit - 1) / x->unit * x->unit};
+}
+
+/* keep[j]: 1 / (1 - p) or 0, for the keys of the blocks; they begin at multiples of 4. */
+static void draw(const DltHeads *x, int64_t number, DltKeys blocks, float *keep)
+{
+    uint32_t threshold = dlt_dropout_threshold(x->a->drop.p);
+    float scale = 1.0F / (1.0F - x->a->drop.p);
+    uint64_t first = dlt_attention_draw(number, x->t);
+    for (int64_t j = blocks.lo; j < blocks.hi; j += 4) {
+        DltRand4 v = dlt_dropout_draw(x->step->seed, x->a->drop.id, x->step->batch,
+                                      (first + (uint64_t)j) / 4);
+        for (int64_t k = 0; k < 4; k++)
+            keep[j + k] = v.v[k] >= threshold ? scale : 0;
+    }
+}
+
+DltScores dlt_scores_of(const DltHeads *x, int64_t row, int64_t i, DltKeys blocks, float *keep)
+{
+    if (x->step) draw(x, row * x->t + i, blocks, keep);
+    return (DltScores){.seen = dlt_attention_keys(x->a, i, x->t),
+                       .blocks = blocks,
+                       .scale = (float)x->a->scale,
+                       .keep = x->step ? keep : NULL};
+}
+
+/* What the row doesn't see becomes v. */
+DLT_INLINE void fill_unseen(const DltScores *r, float v, float *s)
+{
+    for (int64_t j = r->blocks.lo; j < r->seen.lo; j++)
+        s[j] = v;
+    for (int64_t j = r->seen.hi; j < r->blocks.hi; j++)
+        s[j] = v;
+}
+
+DLT_INLINE float largest(const float *s, DltKeys blocks)
+{
+    DltV16 top = *(const DltV16 *)(s + blocks.lo), v;
+    for (int64_t j = blocks.lo + LANES; j < blocks.hi; j += LANES) {
+        v = *(const DltV16 *)(s + j);
+        DltI16 more = v > top;
+        top = (DltV16)(((DltI16)v & more) | ((DltI16)top & ~more));
+    }
+    float max = top[0];
+    for (int i = 1; i < LANES; i++)
+        max = top[i] > max ? top[i] : max;
+    return max;
+}
+
+DLT_INLINE float total(const float *s, DltKeys blocks)
+{
+    DltV16 sum = {0};
+    for (int64_t j = blocks.lo; j < blocks.hi; j += LANES)
+        sum += *(const DltV16 *)(s + j);
+    float t = 0;
+    for (int i = 0; i < LANES; i++)
+        t += sum[i];
+    return t;
+}
+
+DLT_CLONES float dlt_scores_softmax(const DltScores *r, float *s, float *lse)
+{
+    float scale = r->scale;
+    const float *keep = r->keep;
+    fill_unseen(r, -INFINITY, s);
+    float max = largest(s, r->blocks);
+#pragma GCC ivdep
+    for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++)
+        s[j] = dlt_exp_down((s[j] - max) * scale);
+    float sum = total(s, r->blocks);
+    *lse = max * scale + logf(sum);
+    if (!keep) return 1 / sum;
+#pragma GCC ivdep
+    for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++)
+        s[j] *= keep[j];
+    return 1 / sum;
+}
+
+DLT_CLONES void dlt_scores_grad(const DltScores *r, float *s, float *g)
+{
+    float scale = r->scale, lse = r->lse, delta = r->delta;
+    const float *keep = r->keep;
+    if (keep) {
+#pragma GCC ivdep
+        for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++) {
+            float p = dlt_exp_down(s[j] * scale - lse);
+            s[j] = p * keep[j];
+            g[j] = p * (g[j] * keep[j] - delta) * scale;
+        }
+    } else {
+#pragma GCC ivdep
+        for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++) {
+            float p = dlt_exp_down(s[j] * scale - lse);
+            s[j] = p;
+            g[j] = p * (g[j] - delta) * scale;
+        }
+    }
+    fill_unseen(r, 0, s);
+    fill_unseen(r, 0, g);
+}
