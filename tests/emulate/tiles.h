@@ -4,6 +4,7 @@
 #ifndef DLT_EMULATE_TILES_H
 #define DLT_EMULATE_TILES_H
 
+#include "base/half.h"
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,14 +31,6 @@ static inline void emulated_store(int t, void *base, int64_t stride)
         memcpy((char *)base + r * stride, emulated_tile[t].sum[r], 64);
 }
 
-static inline float emulated_wide(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 /* An end without a beginning, or a product before it, is an illegal instruction on the real thing. */
 static inline void emulated_product(int c, int a, int b)
 {
@@ -45,12 +38,19 @@ static inline void emulated_product(int c, int a, int b)
     for (int i = 0; i < 16; i++)
         for (int p = 0; p < 16; p++)
             for (int odd = 0; odd < 2; odd++) {
-                float x = emulated_wide(emulated_tile[a].low[i][2 * p + odd]);
+                float x = dlt_bf16_to(emulated_tile[a].low[i][2 * p + odd]);
                 for (int j = 0; j < 16; j++)
                     emulated_tile[c].sum[i][j] +=
-                        x * emulated_wide(emulated_tile[b].low[p][2 * j + odd]);
+                        x * dlt_bf16_to(emulated_tile[b].low[p][2 * j + odd]);
             }
 }
+
+static inline void emulated_round(const float *x, uint16_t *y)
+{
+    for (int i = 0; i < 32; i++)
+        y[i] = dlt_bf16_from(x[i]);
+}
+#define DLT_AMX_ROUND32(x, y) emulated_round(x, y)
 
 #undef _tile_loadconfig
 #undef _tile_release

@@ -91,6 +91,20 @@ void dlt_amx_pack(DltAmxForm form, const uint16_t *x, int64_t row, int64_t n_row
     table[form].pack(copy, cols, tile);
 }
 
+/* ---- rounding ---- */
+
+#ifndef DLT_AMX_ROUND32 /* a build that emulates the instructions defines it */
+#define DLT_AMX_ROUND32(x, y)                                                                      \
+    _mm512_storeu_si512(                                                                           \
+        y, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps((x) + 16), _mm512_loadu_ps(x)))
+#endif
+
+DLT_AMX void dlt_amx_round(const float *x, int64_t x_row, uint16_t *y, int64_t y_row, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++, x += x_row, y += y_row)
+        DLT_AMX_ROUND32(x, y);
+}
+
 /* ---- products ---- */
 
 /* The tile registers of a block: sums 0 to 3, A in 4 and 5, B in 6 and 7. */

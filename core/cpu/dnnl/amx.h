@@ -8,7 +8,7 @@
 #include "cpu/dnnl/tile.h"
 
 #ifndef DLT_AMX /* a build that emulates the instructions defines it */
-#define DLT_AMX __attribute__((target("arch=x86-64-v4,amx-tile,amx-bf16")))
+#define DLT_AMX __attribute__((target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")))
 #endif
 
 enum {
@@ -43,6 +43,8 @@ typedef struct DltAmxBlock {
 } DltAmxBlock;
 /* Between dlt_amx_begin and dlt_amx_end on the same thread. ldc in elements. */
 void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add);
+/* Rows of 32 numbers rounded to bf16, nearest even, subnormal ones to 0; rows lie x_row and y_row elements apart. */
+void dlt_amx_round(const float *x, int64_t x_row, uint16_t *y, int64_t y_row, int64_t rows);
 /* Tiles are the thread's until the end; other users of them (oneDNN) set up their own. */
 void dlt_amx_begin(void);
 void dlt_amx_end(void);
