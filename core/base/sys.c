@@ -41,7 +41,7 @@ static atomic_int frozen;
 static _Thread_local bool beside; /* this thread may allocate while it is frozen */
 static atomic_ullong n_allocations;
 
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGN = 64 };
 
 static bool may_allocate(void)
 {
@@ -75,25 +75,25 @@ void dlt_sys_free(void *ptr)
     free(ptr);
 }
 
-/* bytes rounded up to whole huge pages; 0 when that overflows. */
-static size_t huge_bytes(size_t bytes)
+/* bytes rounded up to whole pages; 0 when that overflows. */
+static size_t page_bytes(size_t bytes)
 {
-    size_t whole = bytes > 0 ? bytes : 1;
-    if (whole > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return 0;
-    return (whole + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t whole = bytes > 0 ? bytes : 1, page = (size_t)sysconf(_SC_PAGESIZE);
+    if (whole > SIZE_MAX - 2 * (size_t)DLT_HUGE_PAGE) return 0;
+    return (whole + page - 1) / page * page;
 }
 
 void *dlt_sys_pages(size_t bytes)
 {
-    size_t size = huge_bytes(bytes);
+    size_t size = page_bytes(bytes);
     if (size == 0 || !may_allocate()) return NULL;
-    char *raw =
-        mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *raw = mmap(NULL, size + DLT_HUGE_PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) return NULL;
-    size_t before = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
+    size_t before = (DLT_HUGE_PAGE - (uintptr_t)raw % DLT_HUGE_PAGE) % DLT_HUGE_PAGE;
     char *ptr = raw + before;
     if (before > 0) munmap(raw, before);
-    if (before < HUGE_PAGE) munmap(ptr + size, HUGE_PAGE - before);
+    if (before < DLT_HUGE_PAGE) munmap(ptr + size, DLT_HUGE_PAGE - before);
     madvise(ptr, size, MADV_HUGEPAGE);
     dlt_fault_memory(1);
     return ptr;
@@ -103,7 +103,7 @@ void dlt_sys_pages_free(void *ptr, size_t bytes)
 {
     if (ptr == NULL) return;
     dlt_fault_memory(-1);
-    munmap(ptr, huge_bytes(bytes));
+    munmap(ptr, page_bytes(bytes));
 }
 
 void dlt_mem_freeze(void)

@@ -15,7 +15,9 @@ extern "C" {
 void *dlt_sys_alloc(size_t bytes);
 void *dlt_sys_realloc(void *ptr, size_t old_bytes, size_t bytes);
 void dlt_sys_free(void *ptr);
-/* Large regions: anonymous pages, zeroed, 2 MiB aligned with huge pages advised. */
+enum { DLT_HUGE_PAGE = 2 << 20 };
+/* Large regions: anonymous pages, zeroed, aligned to a huge page, huge pages advised. The end of what is
+ * no multiple of one lies in ordinary pages. */
 void *dlt_sys_pages(size_t bytes);
 void dlt_sys_pages_free(void *ptr, size_t bytes);
 /* After dlt_mem_freeze() any dlt_sys_alloc/realloc/pages from the calling process is a BUG (prints

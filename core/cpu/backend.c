@@ -104,13 +104,14 @@ static const DltKernel *const *device_kernels(const DltDevice *dev, int kind)
 
 static DltStatus device_alloc(DltDevice *dev, size_t bytes, void **ptr, DltErr *err)
 {
-    *ptr = dlt_sys_pages(bytes);
+    size_t over = bytes % DLT_HUGE_PAGE, whole = bytes + (over > 0 ? DLT_HUGE_PAGE - over : 0);
+    *ptr = whole >= bytes ? dlt_sys_pages(whole) : NULL;
     if (*ptr == NULL) {
         return dlt_err(err, DLT_E_RESOURCE, "cpu: the system refused %zu MiB of memory",
                        (bytes >> 20) + 1);
     }
     DltRegion *r = DLT_NEW(dev->arena, DltRegion);
-    *r = (DltRegion){*ptr, bytes, dev->regions};
+    *r = (DltRegion){*ptr, whole, dev->regions};
     dev->regions = r;
     return DLT_OK;
 }

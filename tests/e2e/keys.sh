@@ -439,7 +439,7 @@ proven+="config.resume "
 
 # ---- is every key proven? ------------------------------------------------------------------------
 # These differ on a GPU alone, or have one value only.
-echo "skip train.deterministic (chooses among a GPU's algorithms)"
+echo "skip train.deterministic (chooses among a GPU's algorithms: tests/gpu/keys.sh)"
 one_value() { # KEY WORDS: as explain has it; more values would need a row
     "$dltrain" explain "$1" | grep -qF "$2" && echo "skip $1 (has one value)" && proven+="$1 "
 }

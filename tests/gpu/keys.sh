@@ -1,0 +1,44 @@
+#!/bin/sh
+# T-KEY for the key that only a GPU heeds (the others: tests/e2e/keys.sh): with train.deterministic two runs end
+# with the same bits and the library's choices are of its deterministic kind; without it others are asked for.
+DEVICE=${DEVICE:-cuda}
+. "$(dirname "$0")/../e2e/common.inc"
+needs_device "keys"
+
+weights() { # RUN: the bytes behind the header
+    tail -c +$(($(od -An -tu8 -N8 "$work/$1/last.bin") + 9)) "$work/$1/last.bin" | cksum
+}
+steps=30 nets="conv text"
+[ -z "${EMULATED:-}" ] || { steps=2 nets=text; } # whose convolutions take minutes
+train() { # NAME NET OVERRIDE...: with an empty cache of choices, which stays in cache.NAME
+    train_name=$1 net=$2
+    shift 2
+    DLTRAIN_CACHE=$work/cache.$train_name "$dltrain" train "tests/gpu/$net.yaml" "train.for=$steps steps" "$@" --device "$device" \
+        --out "$work/$train_name" >"$work/$train_name.log" 2>&1
+    verdict "$train_name" $? "$work/$train_name.log"
+}
+choices() { # NAME: what was asked for and what was chosen, with what it depends on
+    cut -d'|' -f2- "$work/cache.$1"/*choices.txt | grep -a ' det='
+}
+for net in $nets; do
+    train "$net-one" $net train.precision=bf16
+    train "$net-two" $net train.precision=bf16
+    [ "$(weights "$net-one")" = "$(weights "$net-two")" ]
+    verdict "$net: train.deterministic: true, the default, gives the same bits twice" $?
+    train "$net-free" $net train.precision=bf16 train.deterministic=false
+    [ -z "${EMULATED:-}" ] || continue # asks no library
+    ! choices "$net-one" | grep -v ' fwd ' | grep -q 'det=0' && choices "$net-one" | grep -q 'det=1'
+    verdict "$net: true asks for deterministic algorithms" $? "$work/$net-one.log"
+    ! choices "$net-free" | grep -q 'det=1' && choices "$net-free" | grep -q 'det=0'
+    verdict "$net: train.deterministic: false asks for any" $? "$work/$net-free.log"
+    choices "$net-one" | sed 's/det=1/det=/' | sort >"$work/one"
+    choices "$net-free" | sed 's/det=0/det=/' | sort >"$work/two"
+    echo "# $net: $(comm -13 "$work/one" "$work/two" | wc -l) of $(wc -l <"$work/two") choices are others without it; weights $([ "$(weights "$net-one")" = "$(weights "$net-free")" ] && echo equal || echo differ)"
+done
+scratch() { # VALUE
+    DLTRAIN_CACHE=none "$dltrain" plan tests/gpu/text.yaml train.precision=bf16 train.deterministic="$1" --device "$device" 2>/dev/null |
+        sed -n 's/.*kernel scratch *\([0-9]*\) bytes/\1/p'
+}
+with=$(scratch true) without=$(scratch false)
+[ "$with" -gt 0 ] && [ "$without" -gt 0 ] && { [ -n "${EMULATED:-}" ] || [ "$with" -ne "$without" ]; }
+verdict "train.deterministic: the gradients of attention have another scratch: $with bytes, $without without it" $?
