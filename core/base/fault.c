@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -15,11 +16,22 @@ static const char *const class_names[DLT_N_FAULT] = {"mem", "file", "thread", "d
 static const struct {
     const char *name;
     int value;
-} errors[] = {{"ENOMEM", ENOMEM},      {"EIO", EIO},       {"ENOSPC", ENOSPC},
-              {"EACCES", EACCES},      {"EMFILE", EMFILE}, {"EAGAIN", EAGAIN},
-              {"ENOENT", ENOENT},      {"EROFS", EROFS},   {"EDQUOT", EDQUOT},
-              {"EINTR", EINTR},        {"EPERM", EPERM},   {"SHORT", DLT_FAULT_SHORT},
-              {"HANG", DLT_FAULT_HANG}};
+} errors[] = {{"ENOMEM", ENOMEM},
+              {"EIO", EIO},
+              {"ENOSPC", ENOSPC},
+              {"EACCES", EACCES},
+              {"EMFILE", EMFILE},
+              {"EAGAIN", EAGAIN},
+              {"ENOENT", ENOENT},
+              {"EROFS", EROFS},
+              {"EDQUOT", EDQUOT},
+              {"EINTR", EINTR},
+              {"EPERM", EPERM},
+              {"SHORT", DLT_FAULT_SHORT},
+              {"HANG", DLT_FAULT_HANG},
+              {"SIGINT", DLT_FAULT_SIGNAL - SIGINT},
+              {"SIGTERM", DLT_FAULT_SIGNAL - SIGTERM},
+              {"SIGUSR1", DLT_FAULT_SIGNAL - SIGUSR1}};
 
 static struct {
     int class; /* DLT_N_FAULT: none */
@@ -101,6 +113,10 @@ int dlt_fault(DltFaultClass class)
     met = true;
     while (fault.error == DLT_FAULT_HANG)
         pause();
+    if (fault.error <= DLT_FAULT_SIGNAL) {
+        kill(getpid(), DLT_FAULT_SIGNAL - fault.error);
+        return 0;
+    }
     if (fault.error > 0) errno = fault.error;
     return fault.error;
 }

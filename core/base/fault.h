@@ -4,7 +4,8 @@
  *   DLT_FAULT=class:k:error:once|forever    the k-th call of a class fails, or all from it on
  *     class   mem, file, thread, device (calls of the emulated GPU)
  *     error   a name below; SHORT moves half of what a read or write was asked for; a number for
- *             device (CUDA's code), or HANG: the call never returns
+ *             device (CUDA's code), or HANG: the call never returns; SIGINT, SIGTERM, SIGUSR1: the
+ *             process gets that signal, and the call goes on
  *   DLT_FAULT_REPORT=FILE                   at the end of the process: calls of each class, whether
  *                                           the fault was met, what was not given back */
 #ifndef DLT_FAULT_H
@@ -19,7 +20,7 @@ typedef enum DltFaultClass {
     DLT_FAULT_DEVICE,
     DLT_N_FAULT
 } DltFaultClass;
-enum { DLT_FAULT_SHORT = -1, DLT_FAULT_HANG = -2 };
+enum { DLT_FAULT_SHORT = -1, DLT_FAULT_HANG = -2, DLT_FAULT_SIGNAL = -100 /* less its number */ };
 
 /* A file call that succeeded. */
 typedef struct DltSysCall {

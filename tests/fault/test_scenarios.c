@@ -1,7 +1,7 @@
 /* What people do with the program, each with the k-th allocation, file call, thread or GPU call
- * failing, once and from then on: the right exit, the reason told, nothing kept (memory, descriptors,
- * temporary files), and the newest checkpoint whole. The points come from counting a run without a
- * fault, so the loops grow with the program. A sample of them by default; DLT_FULL=1: all (of the GPU
+ * failing, once and from then on, or with a signal there: the right exit, the reason told, nothing kept
+ * (memory, descriptors, temporary files), and the newest checkpoint whole. The points come from counting a
+ * run without a fault, so the loops grow with the program. A sample of them by default; DLT_FULL=1: all (of the GPU
  * calls every third for each kind of fault, a different third for each). DLT_SCENARIO="eval plan": these
  * alone. */
 #include <setjmp.h>
@@ -74,6 +74,14 @@ static const Kind gpu_kinds[] = {
     {"device", "803", "forever", GPU_CODES},
 };
 static const Kind hang_kinds[] = {{"device", "HANG", "once", BIT(DLT_E_DEVICE)}};
+
+/* Exits besides 0, that of a run which was over. */
+static const Kind signal_kinds[] = {
+    {"file", "SIGINT", "once", 130},          {"file", "SIGTERM", "once", 143},
+    {"file", "SIGUSR1", "once", DLT_STOPPED}, {"mem", "SIGTERM", "once", 143},
+    {"thread", "SIGINT", "once", 130},
+};
+static const Kind gpu_signal_kinds[] = {{"device", "SIGTERM", "once", 143}};
 
 static char program[4096], root[64];
 static bool gpu;
@@ -239,7 +247,69 @@ static void judge(const Scenario *s, const Kind *k, const char *fault, const Out
         blame(s, fault, "exit 0 with another result", o);
 }
 
+/* The step of the last row, 0: none. */
+static int64_t reached(void)
+{
+    static char rows[1 << 16];
+    long long step = 0;
+    read_file("work/metrics.jsonl", rows, sizeof rows);
+    for (char *line = rows, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        (void)(sscanf(line, "{\"step\": %lld", &step) == 1);
+    return step;
+}
+
+static void payload_of(const char *path, char *bytes, size_t size, size_t *n)
+{
+    uint64_t head = 0;
+    *n = read_file(path, bytes, size);
+    memcpy(&head, bytes, *n >= sizeof head ? sizeof head : 0);
+    head += sizeof head;
+    *n = head < *n ? *n - head : 0;
+    memmove(bytes, bytes + head, *n);
+}
+
+/* The run in "work" is finished (begun, where it has saved nothing), and ends with the bits of the run that
+ * nothing befell. */
+static bool goes_on(const Scenario *s)
+{
+    static char one[1 << 18], two[1 << 18];
+    size_t n_one = 0, n_two = 0;
+    bool saved = access("work/last.bin", F_OK) == 0;
+    const Scenario rest = {"rest", {"resume", "work"}, 0, .continues = true};
+    pid_t pid = fork();
+    if (pid == 0) become(saved ? &rest : s, "");
+    int result = -1;
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    payload_of("good.bin", one, sizeof one, &n_one);
+    payload_of("work/last.bin", two, sizeof two, &n_two);
+    return result == 0 && n_one > 0 && n_one == n_two && memcmp(one, two, n_one) == 0;
+}
+
+/* What must hold after a run that got a signal: its exit, a checkpoint at the step that was reached, and the
+ * bits of the whole run when it goes on. */
+static void judge_stopped(const Scenario *s, const Kind *k, const char *fault, const Outcome *o,
+                          const Outcome *good)
+{
+    int64_t step = 0;
+    int temps = 0;
+    (void)good;
+    int code = WIFEXITED(o->result) ? WEXITSTATUS(o->result) : -1;
+    if (code != 0 && code != (int)k->codes) blame(s, fault, "wrong exit", o);
+    if (o->told && o->blocks != 0) blame(s, fault, "memory was kept", o);
+    if (o->told && o->files != 0) blame(s, fault, "descriptors were kept", o);
+    each_entry("work", count_temps, &temps);
+    if (temps > 0) blame(s, fault, "a temporary file was left", o);
+    bool there = access("work/last.bin", F_OK) == 0;
+    if (there && loads("work/last.bin", &step) != DLT_OK) blame(s, fault, "last.bin is broken", o);
+    if (there && reached() > step) blame(s, fault, "last.bin is older than the last row", o);
+    if (code == 0 && step != 4) blame(s, fault, "exit 0 without the last step", o);
+    if (!goes_on(s)) blame(s, fault, "does not go on to the same bits", o);
+}
+
 /* ---- the loops ---------------------------------------------------------------------------- */
+
+typedef void (*Judge)(const Scenario *s, const Kind *k, const char *fault, const Outcome *o,
+                      const Outcome *good);
 
 static long long points, tolerated;
 
@@ -251,7 +321,8 @@ static long long calls_of(const Outcome *o, const char *class)
     return 0;
 }
 
-static void loop(const Scenario *s, const Kind *k, const Outcome *good, unsigned stride)
+static void loop(const Scenario *s, const Kind *k, const Outcome *good, Judge judge_it,
+                 unsigned stride)
 {
     long long n = calls_of(good, k->class), here = 0;
     static unsigned offset;
@@ -262,14 +333,14 @@ static void loop(const Scenario *s, const Kind *k, const Outcome *good, unsigned
         if (!in_part(j)) continue;
         snprintf(fault, sizeof fault, "%s:%lld:%s:%s", k->class, i, k->error, k->how);
         run(s, fault, &o);
-        judge(s, k, fault, &o, good);
+        judge_it(s, k, fault, &o, good);
         here++;
         tolerated += WEXITSTATUS(o.result) == 0;
     }
     points += here;
 }
 
-static void all_scenarios(const Kind *list, int n, unsigned stride)
+static void all_scenarios(const Kind *list, int n, Judge judge_it, unsigned stride)
 {
     points = tolerated = n_wrong = 0;
     for (int i = 0; i < N_SCENARIO; i++) {
@@ -277,14 +348,16 @@ static void all_scenarios(const Kind *list, int n, unsigned stride)
         const char *alone = getenv("DLT_SCENARIO");
         long long before = points;
         if (alone != NULL && strstr(alone, s->name) == NULL) continue;
+        if (judge_it == judge_stopped && !s->trains) continue;
         Outcome good;
         run(s, "", &good);
+        if (s->trains) rename("work/last.bin", "good.bin");
         if (WEXITSTATUS(good.result) != s->code || !good.told)
             blame(s, "", "the run without a fault", &good);
         assert_int_equal(good.blocks, 0);
         assert_int_equal(good.files, 0);
         for (int k = 0; k < n; k++)
-            loop(s, &list[k], &good, stride);
+            loop(s, &list[k], &good, judge_it, stride);
         print_message("%-8s %5lld allocations, %4lld file, %2lld thread, %5lld GPU calls: %6lld "
                       "points\n",
                       s->name, good.calls[0], good.calls[1], good.calls[2], good.calls[3],
@@ -299,7 +372,7 @@ static void every_call_may_fail(void **state)
 {
     (void)state;
     gpu = false;
-    all_scenarios(kinds, sizeof kinds / sizeof kinds[0], full() ? 1 : 41);
+    all_scenarios(kinds, sizeof kinds / sizeof kinds[0], judge, full() ? 1 : 41);
 }
 
 /* The emulated one: make faulty-gpu. */
@@ -316,7 +389,7 @@ static void every_gpu_call_may_fail(void **state)
     (void)state;
     if (!has_gpu()) skip();
     gpu = true;
-    all_scenarios(gpu_kinds, sizeof gpu_kinds / sizeof gpu_kinds[0], full() ? 3 : 997);
+    all_scenarios(gpu_kinds, sizeof gpu_kinds / sizeof gpu_kinds[0], judge, full() ? 3 : 997);
 }
 
 /* A call that never returns is found within train.guard.hang, a second here. */
@@ -325,7 +398,19 @@ static void every_gpu_call_may_hang(void **state)
     (void)state;
     if (!has_gpu()) skip();
     gpu = true;
-    all_scenarios(hang_kinds, 1, full() ? 29 : 1997);
+    all_scenarios(hang_kinds, 1, judge, full() ? 29 : 1997);
+}
+
+/* A signal at each call: while the config is read, data are scanned, memory is planned, in training, evaluation,
+ * saving and pruning. */
+static void every_call_may_be_interrupted(void **state)
+{
+    (void)state;
+    gpu = false;
+    all_scenarios(signal_kinds, sizeof signal_kinds / sizeof signal_kinds[0], judge_stopped,
+                  full() ? 1 : 61);
+    gpu = has_gpu();
+    if (gpu) all_scenarios(gpu_signal_kinds, 1, judge_stopped, full() ? 7 : 1499);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------- */
@@ -383,6 +468,7 @@ int main(int argc, char **argv)
     snprintf(program, sizeof program, "%s/fault/dltrain", self);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_may_fail),
+        cmocka_unit_test(every_call_may_be_interrupted),
         cmocka_unit_test(every_gpu_call_may_fail),
         cmocka_unit_test(every_gpu_call_may_hang),
     };
