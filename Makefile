@@ -171,7 +171,7 @@ test: all tests
 # what `make test` samples, exhausted: every fault point, cut, kill and power cut (BENCHMARKS.md)
 test-full: all tests faulty-gpu
 	DLT_FULL=1 TEST_TIMEOUT=7200 ./tests/run.sh $B $(T_UNIT) $(T_F64) $(T_CUDNN) $(TILES)
-GPU_SCRIPTS := tests/gpu/curves.sh tests/gpu/cache.sh tests/gpu/f16.sh tests/gpu/keys.sh tests/gpu/faults.sh tests/e2e/gpt.sh \
+GPU_SCRIPTS := tests/gpu/forecast.sh tests/gpu/curves.sh tests/gpu/cache.sh tests/gpu/f16.sh tests/gpu/keys.sh tests/gpu/faults.sh tests/e2e/gpt.sh \
  tests/e2e/resume.sh tests/e2e/fused.sh
 check-gpu: all $B/tests/parity/test_parity $B/tests/parity/test_step
 	DEVICE=cuda TEST_TIMEOUT=600 SCRIPTS="$(GPU_SCRIPTS)" ./tests/run.sh $B \

@@ -16,7 +16,7 @@ const DltField dlt_options[] = {
     DLT_STR(DltArgs, init, .unit = "CKPT", .help = "start from the weights of a checkpoint"),
     DLT_STR(DltArgs, data, .unit = "SPLIT", .help = "train, val or test (default: test, else val)"),
     DLT_STR(DltArgs, what_if, .unit = "KEY=A,B",
-            .help = "compare memory and operations for several values of a key, such as "
+            .help = "compare memory, operations and time for several values of a key, such as "
                     "train.recompute=none,mlp,blocks"),
     DLT_STR(DltArgs, dump, .unit = "WHAT", .help = "print the whole graph or plan as text"),
     DLT_STR(DltArgs, tokenizer, .unit = "T",

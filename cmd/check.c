@@ -1,4 +1,5 @@
-/* dltrain check, plan: everything that can be said about a run without running it. */
+/* dltrain check, plan: everything that can be said about a run without running it. plan --what-if runs some
+ * steps of one of the plans, to say how long an update of each takes. */
 #include "cmd/cmd.h"
 
 static DltStatus read_and_plan(const DltArgs *args, DltSpec **spec, DltModelGraph **model,
@@ -64,8 +65,16 @@ static void print_memory(const DltPlan *p)
     printf("  %.3f GFLOP an update\n", dlt_plan_flops(p) * 1e-9);
 }
 
-/* One line for each value of "KEY=A,B,C": the plan with KEY=A, KEY=B, KEY=C behind the other overrides. */
-static DltStatus compare_plans(const DltArgs *args, DltErr *err)
+/* One value of --what-if: the plan with KEY=VALUE behind the other overrides. */
+typedef struct Variant {
+    const char *word;
+    DltSpec *spec;
+    DltPlan *plan;
+    double ms; /* of an update; 0: not known, for no plan fits */
+} Variant;
+
+/* "KEY=A,B,C" -> plans with KEY=A, KEY=B, KEY=C; v has room for one a letter. */
+static DltStatus plan_variants(const DltArgs *args, Variant *v, int *n_variant, DltErr *err)
 {
     const char *list = strchr(args->what_if, '=');
     if (!list || list == args->what_if || !list[1])
@@ -73,24 +82,88 @@ static DltStatus compare_plans(const DltArgs *args, DltErr *err)
                        "--what-if %s: needs a key and values, such as "
                        "train.recompute=none,mlp,blocks",
                        args->what_if);
-    const char **override = DLT_NEW_ARRAY(args->arena, args->n_override + 1, const char *);
-    for (int i = 0; i < args->n_override; i++)
-        override[i] = args->override[i];
-    DltArgs one = *args;
-    one.n_override = args->n_override + 1;
-    one.override = override;
-    printf("%-32s %16s %16s %14s\n", "", "activations", "total", "GFLOP/update");
+    *n_variant = 0;
     for (const char *at = list; *at; at += 1 + strcspn(at + 1, ",")) {
         int n = (int)strcspn(at + 1, ",");
-        DltSpec *spec = NULL;
-        DltModelGraph *model = NULL;
-        DltPlan *plan = NULL;
+        const char **override = DLT_NEW_ARRAY(args->arena, args->n_override + 1, const char *);
+        for (int i = 0; i < args->n_override; i++)
+            override[i] = args->override[i];
         const char *word = dlt_arena_printf(args->arena, "%.*s=%.*s", (int)(list - args->what_if),
                                             args->what_if, n, at + 1);
         override[args->n_override] = word;
-        DLT_TRY(read_and_plan(&one, &spec, &model, &plan, err));
-        printf("%-32s %16zu %16zu %14.3f\n", word, plan->region_bytes[DLT_TEMP], plan->peak_bytes,
-               dlt_plan_flops(plan) * 1e-9);
+        DltArgs one = *args;
+        one.n_override = args->n_override + 1;
+        one.override = override;
+        DltModelGraph *model = NULL;
+        Variant *next = &v[(*n_variant)++];
+        next->word = word;
+        DLT_TRY(read_and_plan(&one, &next->spec, &model, &next->plan, err));
+    }
+    return DLT_OK;
+}
+
+static DltStatus measure(const DltArgs *args, const Variant *v, DltProfile *p, DltErr *err)
+{
+    enum { N_STEPS = 50 };
+    const double budget_ms = 1000;
+    DltRunOptions options = dlt_run_options(args);
+    DLT_TRY(dlt_profile(args->arena, v->spec, &options, N_STEPS, budget_ms, p, err));
+    fprintf(stderr, "measured: %s on %s\n", v->word, p->device);
+    return DLT_OK;
+}
+
+/* Times of updates: of the plan that needs least memory as measured, of others by its nodes. One whose work is
+ * another is measured too, where it fits. */
+static DltStatus forecast(const DltArgs *args, Variant *const *by_bytes, int n, DltErr *err)
+{
+    const double enough = 0.9; /* of the time, by nodes that were measured */
+    DltProfile *p = DLT_NEW_ARRAY(args->arena, n, DltProfile);
+    int n_profile = 0;
+    for (int i = 0; i < n; i++) {
+        Variant *v = by_bytes[i];
+        DltDeviceInfo info;
+        double best = -1, known = 0;
+        v->plan->backend->info(v->plan->dev, &info);
+        bool fits = (int64_t)v->plan->peak_bytes <= info.free_bytes;
+        for (int k = 0; k <= n_profile && best < enough; k++) {
+            if (k == n_profile && !fits) break;
+            if (k == n_profile) DLT_TRY(measure(args, v, &p[n_profile++], err));
+            double ms = dlt_forecast_ms(&p[k], v->plan, v->spec->train.update.n_micro, &known);
+            if (known > best) v->ms = ms;
+            best = known > best ? known : best;
+        }
+    }
+    return DLT_OK;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const Variant *const *x = a, *const *y = b;
+    size_t n = (*x)->plan->peak_bytes, m = (*y)->plan->peak_bytes;
+    return (n > m) - (n < m);
+}
+
+/* A line a variant: its plan's bytes and operations, and the time of an update. */
+static DltStatus compare_plans(const DltArgs *args, DltErr *err)
+{
+    int64_t room = (int64_t)strlen(args->what_if);
+    Variant *v = DLT_NEW_ARRAY(args->arena, room, Variant);
+    Variant **sorted = DLT_NEW_ARRAY(args->arena, room, Variant *);
+    int n = 0;
+    DLT_TRY(plan_variants(args, v, &n, err));
+    for (int i = 0; i < n; i++)
+        sorted[i] = &v[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, by_bytes);
+    DLT_TRY(forecast(args, sorted, n, err));
+    printf("%-32s %16s %16s %14s %12s\n", "", "activations", "total", "GFLOP/update", "ms/update");
+    for (int i = 0; i < n; i++) {
+        const DltPlan *plan = v[i].plan;
+        printf("%-32s %16zu %16zu %14.3f ", v[i].word, plan->region_bytes[DLT_TEMP],
+               plan->peak_bytes, dlt_plan_flops(plan) * 1e-9);
+        if (v[i].ms > 0)
+            printf("%12.3f\n", v[i].ms);
+        else
+            printf("%12s\n", "-");
     }
     return DLT_OK;
 }

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include <jansson.h>
+#include <math.h>
 
 enum { N_STEPS = 20 };
 
@@ -18,6 +19,7 @@ static DltStatus print_json(const DltProfile *p, DltErr *err)
     }
     failed |= json_object_set_new(o, "device", json_string(p->device));
     failed |= json_object_set_new(o, "step_ms", json_real(p->step_ms));
+    failed |= json_object_set_new(o, "best_step_ms", json_real(p->best_step_ms));
     failed |= json_object_set_new(o, "sum_ms", json_real(p->sum_ms));
     failed |= json_object_set_new(o, "peak_flops_per_s", json_real(p->peak_flops));
     failed |= json_object_set_new(o, "peak_bytes_per_s", json_real(p->peak_bytes));
@@ -52,7 +54,7 @@ static DltStatus run(const DltArgs *args, DltErr *err)
     DltRunOptions options = dlt_run_options(args);
     DLT_TRY(
         dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
-    DLT_TRY(dlt_profile(args->arena, spec, &options, N_STEPS, &p, err));
+    DLT_TRY(dlt_profile(args->arena, spec, &options, N_STEPS, INFINITY, &p, err));
     if (args->json) return print_json(&p, err);
     print_table(&p);
     return DLT_OK;

@@ -2,6 +2,7 @@
 #include "exec/session.h"
 
 #include "base/sys.h"
+#include <math.h>
 
 /* One update of one micro batch, as the trainer does it but for logging. */
 static DltStatus one_step(DltFeed *f, DltStepState *state, DltErr *err)
@@ -14,10 +15,10 @@ static DltStatus one_step(DltFeed *f, DltStepState *state, DltErr *err)
     return dlt_exec_run(f->p->exec, DLT_PHASE_UPDATE, err);
 }
 
-/* Each input read once, each output written once; of a data set, the batch. */
-static double node_bytes(const DltNode *n)
+double dlt_node_bytes(const DltNode *n)
 {
     double bytes = 0;
+    if (n->op->view) return 0;
     bool fetch = n->kind == DLT_OP_fetch_x || n->kind == DLT_OP_fetch_y;
     if (fetch)
         return (double)dlt_shape_count(&n->out[0]->shape) *
@@ -29,25 +30,58 @@ static double node_bytes(const DltNode *n)
     return bytes;
 }
 
-enum { WARM_UP = 5 };
+enum { WARM_UP = 5, LEAST_STEPS = 3 };
+
+static double ms_since(int64_t begin)
+{
+    return (double)(dlt_sys_now_ns() - begin) * 1e-6;
+}
+
+/* The least of a few single steps, where a step is over when it has been enqueued. */
+static DltStatus time_best(DltFeed *f, DltStepState *state, int64_t n, DltProfile *p, DltErr *err)
+{
+    p->best_step_ms = p->step_ms;
+    for (int64_t i = 0; i < n && f->p->s->backend->record_begin == NULL; i++) {
+        int64_t begin = dlt_sys_now_ns();
+        DLT_TRY(one_step(f, state, err));
+        p->best_step_ms = fmin(p->best_step_ms, ms_since(begin));
+    }
+    return DLT_OK;
+}
+
+/* Steps that need not be fast; the last one tells how many of at most `most` fit into the budget. */
+static DltStatus warm_up(DltFeed *f, DltStepState *state, double budget_ms, int64_t most,
+                         int64_t *n, DltErr *err)
+{
+    int64_t begin = 0;
+    for (int i = 0; i < WARM_UP; i++) {
+        DLT_TRY(dlt_exec_sync(f->p->exec, err));
+        begin = dlt_sys_now_ns();
+        DLT_TRY(one_step(f, state, err));
+    }
+    DLT_TRY(dlt_exec_sync(f->p->exec, err));
+    double fit = budget_ms / fmax(ms_since(begin), 1e-3);
+    *n = fit >= (double)most ? most : fit <= LEAST_STEPS ? LEAST_STEPS : (int64_t)fit;
+    return DLT_OK;
+}
 
 static DltStatus time_steps(DltFeed *f, DltStepState *state, int64_t n, DltProfile *p, DltErr *err)
 {
     DltExec *exec = f->p->exec;
-    for (int i = 0; i < WARM_UP; i++)
-        DLT_TRY(one_step(f, state, err));
-    DLT_TRY(dlt_exec_sync(exec, err));
     int64_t begin = dlt_sys_now_ns();
     for (int64_t i = 0; i < n; i++)
         DLT_TRY(one_step(f, state, err));
     DLT_TRY(dlt_exec_sync(exec, err));
-    p->step_ms = (double)(dlt_sys_now_ns() - begin) * 1e-6 / (double)n;
+    p->step_ms = ms_since(begin) / (double)n;
+    DLT_TRY(time_best(f, state, n, p, err));
     dlt_exec_profile(exec, true);
     for (int64_t i = 0; i < n; i++) {
         DLT_TRY(one_step(f, state, err));
         const int64_t *ns = dlt_exec_step_ns(exec);
-        for (int k = 0; k < p->n; k++)
+        for (int k = 0; k < p->n; k++) {
             p->row[k].ms += (double)ns[k] * 1e-6 / (double)n;
+            p->row[k].best_ms = fmin(p->row[k].best_ms, (double)ns[k] * 1e-6);
+        }
     }
     dlt_exec_profile(exec, false);
     return DLT_OK;
@@ -92,7 +126,7 @@ static DltStatus judge(const DltProgram *program, DltProfile *p, DltErr *err)
 }
 
 DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,
-                      DltProfile *p, DltErr *err)
+                      double budget_ms, DltProfile *p, DltErr *err)
 {
     DltProgram *program = NULL;
     DltFeed feed;
@@ -105,7 +139,7 @@ DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, in
                           .loss_scale = 1.0f,
                           .sample_weight = (double)spec->train.micro};
     DLT_TRY(dlt_feed_open(program, true, 0, &feed, err));
-    *p = (DltProfile){.n = plan->n_step, .device = program->s->info.name};
+    *p = (DltProfile){.n = plan->n_step, .plan = plan, .device = program->s->info.name};
     p->row = DLT_NEW_ARRAY(arena, p->n, DltProfileRow);
     for (int i = 0; i < p->n; i++) {
         const DltStep *step = &plan->step[i];
@@ -113,10 +147,14 @@ DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, in
             (DltProfileRow){.kernel = step->kernel ? step->kernel->name : step->node->op->name,
                             .layer = step->node->name,
                             .flops = step->node->op->flops(step->node),
-                            .bytes = step->node->op->view ? 0 : node_bytes(step->node)};
+                            .bytes = dlt_node_bytes(step->node),
+                            .best_ms = INFINITY};
     }
-    DLT_TRY(time_steps(&feed, &state, n_steps, p, err));
+    int64_t n = n_steps;
+    DLT_TRY(warm_up(&feed, &state, budget_ms, n_steps, &n, err));
+    DLT_TRY(time_steps(&feed, &state, n, p, err));
     for (int i = 0; i < p->n; i++)
         p->sum_ms += p->row[i].ms;
+    dlt_exec_free(program->exec); /* another plan may need the memory */
     return judge(program, p, err);
 }

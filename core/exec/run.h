@@ -125,11 +125,12 @@ DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
 DltStatus dlt_run_plan(DltArena *arena, DltSpec *spec, const DltRunOptions *o,
                        DltModelGraph **model, DltPlan **plan, DltErr *err) DLT_CHECKED;
 
-/* Time of every node of a training step, averaged over n_steps; step_ms is the time of a whole step without
+/* Time of every node of a training step, averaged over as many as fit into budget_ms, 3 to n_steps
+ * of them; step_ms is the time of a whole step without
  * the timers. */
 typedef struct DltProfileRow {
     const char *kernel, *layer;
-    double ms, flops, bytes;
+    double ms, best_ms, flops, bytes; /* best_ms: of the fastest step */
     double
         of_peak; /* least time by operations and bytes at the peaks, over ms; above 1 in caches */
     const char *bound; /* "compute", "memory", or "latency" where neither explains a quarter */
@@ -137,11 +138,16 @@ typedef struct DltProfileRow {
 typedef struct DltProfile {
     int n;
     DltProfileRow *row;
-    double step_ms, sum_ms;
+    double step_ms, best_step_ms,
+        sum_ms;                    /* best: of the fastest step, where each waits for the last */
     double peak_flops, peak_bytes; /* a second, measured here: large product, large copy */
     const char *device;
+    const DltPlan *plan; /* row i is its step i */
 } DltProfile;
 DltStatus dlt_profile(DltArena *arena, DltSpec *spec, const DltRunOptions *o, int64_t n_steps,
-                      DltProfile *p, DltErr *err) DLT_CHECKED;
+                      double budget_ms, DltProfile *p, DltErr *err) DLT_CHECKED;
+/* Time in ms of an update of n_micro micro batches by another plan for the same device, from the measured
+ * times of the nodes that do the same work (forecast.c); *known: the share of it that such nodes are. */
+double dlt_forecast_ms(const DltProfile *p, const DltPlan *plan, int64_t n_micro, double *known);
 
 #endif

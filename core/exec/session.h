@@ -63,6 +63,11 @@ DltStatus dlt_program_bind(DltProgram *p, const DltProgram *share, const char *p
 DltStatus dlt_program_upload(DltProgram *p, DltErr *err) DLT_CHECKED;
 const DltSource *dlt_program_source(const DltProgram *p);
 
+/* ---- profile.c ---- */
+
+/* Each input read once, each output written once; of a data set, the batch. 0 for views. */
+double dlt_node_bytes(const DltNode *n);
+
 /* ---- peaks.c ---- */
 
 typedef struct DltPeaks {
