@@ -136,7 +136,8 @@ static DltStatus run(const Bench *b, const BenchWork *w, int64_t window, bool fa
     if (code == 0) return DLT_OK;
     char *text = NULL;
     int64_t length = 0;
-    DLT_TRY(dlt_file_read(a, log, 1 << 20, DLT_E_RESOURCE, DLT_NO_MARK, &text, &length, err));
+    DLT_TRY(dlt_file_read(a, log, (DltFileRule){1 << 20, DLT_E_RESOURCE, DLT_NO_MARK}, &text,
+                          &length, err));
     return dlt_err(err, code > 0 && code <= DLT_E_NUMERIC ? (DltStatus)code : DLT_E_BUG,
                    "bench: %s (%s, batch %lld) ended with %d:\n%.600s", w->name, w->precision,
                    (long long)w->batch, code, text);
@@ -150,8 +151,8 @@ static DltStatus read_windows(const Bench *b, const BenchWork *w, Found *f, DltE
     double ms[WINDOWS + FIRST];
     int n_row = 0, n_ms = 0;
     const char *path = dlt_path_join(b->args->arena, b->folder, "run/metrics.jsonl");
-    DLT_TRY(
-        dlt_file_read(b->args->arena, path, 16 << 20, DLT_E_RESOURCE, DLT_NO_MARK, &text, &n, err));
+    DLT_TRY(dlt_file_read(b->args->arena, path,
+                          (DltFileRule){16 << 20, DLT_E_RESOURCE, DLT_NO_MARK}, &text, &n, err));
     for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
         double rate = json_number_value(json_object_get(row, "samples_per_s"));

@@ -48,7 +48,8 @@ static DltStatus read_text(DltArena *arena, Text *t, DltErr *err)
     char *bytes = NULL;
     int64_t n = 0;
     DltMark at = {.file = t->file};
-    DLT_TRY(dlt_file_read(arena, t->file, MOST_BYTES, DLT_E_DATA, at, &bytes, &n, err));
+    DLT_TRY(
+        dlt_file_read(arena, t->file, (DltFileRule){MOST_BYTES, DLT_E_DATA, at}, &bytes, &n, err));
     t->n_mark = count_marks(bytes);
     t->place = DLT_NEW_ARRAY(arena, t->n_mark + 1, int64_t);
     t->byte = DLT_NEW_ARRAY(arena, t->n_mark + 1, int64_t);

@@ -96,17 +96,18 @@ static DltStatus predict_file(const DltArgs *args, DltSpec *spec, const DltCheck
     char *y = dlt_arena_new_bytes(args->arena, 1, (size_t)dlt_dataset_y_bytes(&ds) + 1);
     for (int64_t i = 0; i < ds.n; i++)
         DLT_TRY(ds.def->read(&ds, &i, 1, x + i * x_bytes, y, err));
-    float *out = NULL;
+    DltPrediction p = {.x = x, .n = ds.n};
     Output o = {.train = &spec->data.source[DLT_TRAIN].ds,
                 .classes = spec->loss->target == DLT_TARGET_CLASS,
                 .json = args->json};
-    DLT_TRY(dlt_predict(args->arena, spec, c, x, ds.n, &out, &o.n_out, &options, err));
+    DLT_TRY(dlt_predict(args->arena, spec, c, &p, &options, err));
+    o.n_out = p.n_out;
     if (!o.json) print_head(&o);
     for (int64_t i = 0; i < ds.n; i++) {
         if (o.json)
-            DLT_TRY(print_json(&o, file, i, out + i * o.n_out, err));
+            DLT_TRY(print_json(&o, file, i, p.out + i * o.n_out, err));
         else
-            print_csv(&o, file, i, out + i * o.n_out);
+            print_csv(&o, file, i, p.out + i * o.n_out);
     }
     if (ds.def->close) ds.def->close(&ds);
     return DLT_OK;

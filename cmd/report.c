@@ -35,7 +35,8 @@ static DltStatus read_metrics(DltArena *arena, const char *path, Run *r, DltErr 
 {
     char *bytes = NULL, *at;
     int64_t n = 0;
-    DLT_TRY(dlt_file_read(arena, path, METRICS_BYTES, DLT_E_DATA, DLT_NO_MARK, &bytes, &n, err));
+    DLT_TRY(dlt_file_read(arena, path, (DltFileRule){METRICS_BYTES, DLT_E_DATA, DLT_NO_MARK},
+                          &bytes, &n, err));
     at = bytes;
     char *head = cut(&at, '\n');
     while (*head && r->n_column < MAX_COLUMN)
@@ -63,8 +64,8 @@ static const char *read_state(DltArena *arena, const char *folder, DltErr *quiet
     char *bytes = NULL;
     int64_t n = 0;
     dlt_err_init(quiet);
-    if (dlt_file_read(arena, dlt_path_join(arena, folder, "status.json"), 1 << 16, DLT_E_DATA,
-                      DLT_NO_MARK, &bytes, &n, quiet) != DLT_OK)
+    if (dlt_file_read(arena, dlt_path_join(arena, folder, "status.json"),
+                      (DltFileRule){1 << 16, DLT_E_DATA, DLT_NO_MARK}, &bytes, &n, quiet) != DLT_OK)
         return "no end record: killed, or still running";
     json_t *o = json_loads(bytes, 0, NULL);
     const char *reason = json_string_value(json_object_get(o, "reason"));
@@ -81,7 +82,8 @@ static DltStatus read_run(DltArena *arena, const char *word, Run *r, DltErr *err
     DltYaml *tree = NULL;
     const char *path = dlt_path_join(arena, word, "resolved.yaml");
     *r = (Run){.word = word};
-    DLT_TRY(dlt_file_read(arena, path, DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK, &bytes, &n, err));
+    DLT_TRY(dlt_file_read(arena, path, (DltFileRule){DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK},
+                          &bytes, &n, err));
     DLT_TRY(dlt_yaml_parse(arena, path, bytes, n, &tree, err));
     DLT_TRY(read_metrics(arena, dlt_path_join(arena, word, "metrics.csv"), r, err));
     DltErr *quiet = DLT_NEW(arena, DltErr);

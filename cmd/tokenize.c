@@ -34,7 +34,8 @@ static void tell(void *ctx, const DltTokenizeResult *r)
 static DltStatus read_file(const DltArgs *args, const char *path, char **text, int64_t *n,
                            DltErr *err)
 {
-    return dlt_file_read(args->arena, path, TEXT_BYTES, DLT_E_DATA, command_line, text, n, err);
+    return dlt_file_read(args->arena, path, (DltFileRule){TEXT_BYTES, DLT_E_DATA, command_line},
+                         text, n, err);
 }
 
 static DltStatus write_tokenizer(const DltArgs *args, const DltTokenizer *t, const char *path,

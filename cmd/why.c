@@ -106,8 +106,8 @@ static void print_replaced(const DltArgs *args, const DltLeaf *f, DltErr *quiet)
         int64_t n = 0;
         dlt_err_init(quiet);
         if (dlt_config_load(arena, file, 0, NULL, &tree, quiet) != DLT_OK ||
-            dlt_file_read(arena, file, DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK, &bytes, &n,
-                          quiet) != DLT_OK ||
+            dlt_file_read(arena, file, (DltFileRule){DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK},
+                          &bytes, &n, quiet) != DLT_OK ||
             dlt_yaml_parse(arena, file, bytes, n, &raw, quiet) != DLT_OK)
             return;
         const DltYaml *own = written(arena, raw, f->path);

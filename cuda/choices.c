@@ -159,8 +159,8 @@ static void read_file(DltTune *t, bool warn)
     char *text = NULL;
     int64_t n = 0;
     dlt_err_init(&quiet);
-    if (dlt_file_read(t->arena, t->path, MAX_FILE_BYTES, DLT_E_DATA, DLT_NO_MARK, &text, &n,
-                      &quiet) != DLT_OK) {
+    if (dlt_file_read(t->arena, t->path, (DltFileRule){MAX_FILE_BYTES, DLT_E_DATA, DLT_NO_MARK},
+                      &text, &n, &quiet) != DLT_OK) {
         if (warn) dlt_log("%s; algorithms are measured anew", quiet.report[0].text);
         return;
     }

@@ -86,11 +86,11 @@ static DltStatus describe(DltArena *arena, const DltOpts *o, DltBlob *const *fil
             o->name);
     dlt_arena_on_free(arena, free_ids, s);
     DLT_TRY(encode_files(arena, file, n_file, like == NULL, t, &s->ids, err));
-    DltTokens tokens = {get, s, s->ids.n, t->eot, file[0]->path};
+    DltTokens tokens = {get, s, s->ids.n, t->vocab, t->eot, file[0]->path};
     DltWindows *w;
     ds->def = &dlt_dataset_text;
     ds->tokenizer = t;
-    DLT_TRY(dlt_windows_describe(arena, o, &options, &tokens, t->vocab, &w, ds, err));
+    DLT_TRY(dlt_windows_describe(arena, o, &options, &tokens, &w, ds, err));
     return dlt_like_check(ds, like, err);
 }
 

@@ -193,10 +193,14 @@ static DltStatus open_gpt2(DltArena *arena, const DltOpts *o, const char *folder
     if (g->vocab == NULL) return DLT_OK;
     t->path = dlt_path_absolute(arena, dlt_path_join(arena, folder, g->vocab));
     const char *path = dlt_path_absolute(arena, dlt_path_join(arena, folder, g->merges));
-    DLT_TRY(dlt_file_read(arena, t->path, FILE_BYTES, DLT_E_DATA,
-                          dlt_opts_mark(o, offsetof(Gpt2Opts, vocab)), &vocab, &n_vocab, err));
-    DLT_TRY(dlt_file_read(arena, path, FILE_BYTES, DLT_E_DATA,
-                          dlt_opts_mark(o, offsetof(Gpt2Opts, merges)), &merges, &n_merges, err));
+    DLT_TRY(dlt_file_read(
+        arena, t->path,
+        (DltFileRule){FILE_BYTES, DLT_E_DATA, dlt_opts_mark(o, offsetof(Gpt2Opts, vocab))}, &vocab,
+        &n_vocab, err));
+    DLT_TRY(dlt_file_read(
+        arena, path,
+        (DltFileRule){FILE_BYTES, DLT_E_DATA, dlt_opts_mark(o, offsetof(Gpt2Opts, merges))},
+        &merges, &n_merges, err));
     DLT_TRY(read_tokens(arena, vocab, n_vocab, t, err));
     DLT_TRY(read_merges(arena, path, merges, n_merges, t, err));
     return adopt_bpe(arena, t, err);

@@ -81,8 +81,10 @@ DltStatus dlt_tokenizer_file(DltArena *arena, const DltOpts *o, const char *fold
     const char *path = dlt_path_absolute(arena, dlt_path_join(arena, folder, opts->file));
     char *text;
     int64_t n;
-    DLT_TRY(dlt_file_read(arena, path, FILE_BYTES, DLT_E_DATA,
-                          dlt_opts_mark(o, offsetof(DltTokenizerFile, file)), &text, &n, err));
+    DLT_TRY(dlt_file_read(
+        arena, path,
+        (DltFileRule){FILE_BYTES, DLT_E_DATA, dlt_opts_mark(o, offsetof(DltTokenizerFile, file))},
+        &text, &n, err));
     DLT_TRY(dlt_tokenizer_parse(arena, path, text, n, t, err));
     if (t->def == def) return DLT_OK;
     return dlt_err_at(err, DLT_E_DATA, (DltMark){.file = path},

@@ -109,16 +109,21 @@ static DltStatus describe(DltArena *arena, const DltOpts *o, DltBlob *const *fil
                           t->def->name);
     DLT_TRY(dlt_shards_open(arena, file, n_file, c->layout, s, err));
     DLT_TRY(check_lengths(s, c->window, ds->own_targets, err));
-    DltTokens tokens = {dlt_shards_get, s, s->n, t != NULL ? t->eot : -1, file[0]->path};
+    DltTokens tokens = {.get = dlt_shards_get,
+                        .ctx = s,
+                        .n = s->n,
+                        .eot = t != NULL ? t->eot : -1,
+                        .path = file[0]->path};
     if (dlt_opts_given(o, offsetof(TokensOpts, eot))) tokens.eot = (int32_t)c->eot;
     DLT_TRY(find_vocab(o, like, t, &tokens, s, err));
+    tokens.vocab = s->vocab;
     if (tokens.eot >= s->vocab)
         return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(o, offsetof(TokensOpts, eot)),
                           "%s.eot: %d is no id of a vocabulary of %" PRId64, o->name, tokens.eot,
                           s->vocab);
     ds->def = &dlt_dataset_tokens;
     ds->tokenizer = t;
-    DLT_TRY(dlt_windows_describe(arena, o, &options, &tokens, s->vocab, &w, ds, err));
+    DLT_TRY(dlt_windows_describe(arena, o, &options, &tokens, &w, ds, err));
     return dlt_like_check(ds, like, err);
 }
 

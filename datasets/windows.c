@@ -100,8 +100,8 @@ static DltStatus split_documents(DltArena *arena, DltWindows *w, DltErr *err)
 /* ---- description ---------------------------------------------------------------------------- */
 
 DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindowOpts *c,
-                               const DltTokens *tokens, int64_t vocab, DltWindows **out,
-                               DltDataset *ds, DltErr *err)
+                               const DltTokens *tokens, DltWindows **out, DltDataset *ds,
+                               DltErr *err)
 {
     DltWindows *w = DLT_NEW(arena, DltWindows);
     *w = (DltWindows){.tokens = *tokens,
@@ -136,8 +136,8 @@ DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindo
                        .channel_axis = -1,
                        .y_shape = dlt_shape1(c->window),
                        .y_dtype = DLT_I32,
-                       .classes = vocab,
-                       .vocab = vocab,
+                       .classes = tokens->vocab,
+                       .vocab = tokens->vocab,
                        .tokenizer = tokenizer,
                        .own_targets = own_targets,
                        .path = tokens->path};

@@ -47,6 +47,7 @@ typedef struct DltTokens {
     DltStatus (*get)(const void *ctx, int64_t first, int64_t n, int32_t *out, DltErr *err);
     const void *ctx;
     int64_t n;        /* tokens in all */
+    int64_t vocab;    /* ids are below */
     int32_t eot;      /* ends a document; -1: none */
     const char *path; /* for messages */
 } DltTokens;
@@ -62,11 +63,11 @@ typedef struct DltWindows {
 
 /* The options agree with each other (o->at is the source's place). */
 DltStatus dlt_windows_check(const DltOpts *o, const DltWindowOpts *c, DltErr *err) DLT_CHECKED;
-/* Cuts the tokens and describes them as a data set of ids below `vocab`. Too few tokens for one window
+/* Cuts the tokens and describes them as a data set. Too few tokens for one window
  * and its target are DATA. documents: split reads all tokens once. */
 DltStatus dlt_windows_describe(DltArena *arena, const DltOpts *o, const DltWindowOpts *c,
-                               const DltTokens *tokens, int64_t vocab, DltWindows **w,
-                               DltDataset *ds, DltErr *err) DLT_CHECKED;
+                               const DltTokens *tokens, DltWindows **w, DltDataset *ds,
+                               DltErr *err) DLT_CHECKED;
 /* DltDatasetDef.read for a data set whose state is a DltWindows. */
 DltStatus dlt_windows_read(const DltDataset *ds, const int64_t *id, int64_t n, void *x, void *y,
                            DltErr *err) DLT_CHECKED;

@@ -46,20 +46,20 @@ static bool read_fd(DltArena *arena, int fd, int64_t max_bytes, char **bytes, in
     return true;
 }
 
-DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, DltStatus status,
-                        DltMark at, char **bytes, int64_t *n, DltErr *err)
+DltStatus dlt_file_read(DltArena *arena, const char *path, DltFileRule rule, char **bytes,
+                        int64_t *n, DltErr *err)
 {
     const char *why = NULL;
     int fd = dlt_sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) {
         why = strerror(errno);
     } else {
-        if (read_fd(arena, fd, max_bytes, bytes, n, &why)) why = NULL;
+        if (read_fd(arena, fd, rule.max_bytes, bytes, n, &why)) why = NULL;
         dlt_sys_close(fd);
     }
     if (why == NULL) return DLT_OK;
-    if (why == no_memory) status = DLT_E_RESOURCE;
-    return dlt_err_at(err, status, at, "cannot read %s: %s", dlt_path_absolute(arena, path), why);
+    return dlt_err_at(err, why == no_memory ? DLT_E_RESOURCE : rule.status, rule.at,
+                      "cannot read %s: %s", dlt_path_absolute(arena, path), why);
 }
 
 static DltStatus write_error(const DltAtomic *file, const char *what, int reason, DltErr *err)

@@ -4,10 +4,17 @@
 
 #include "base/arena.h"
 
-/* Reads a regular file of at most max_bytes into the arena (NUL added behind). `status` is the kind
- * of error to report (CONFIG, DATA, CHECKPOINT; RESOURCE when memory is out). Messages show the absolute path tried. */
-DltStatus dlt_file_read(DltArena *arena, const char *path, int64_t max_bytes, DltStatus status,
-                        DltMark at, char **bytes, int64_t *n, DltErr *err) DLT_CHECKED;
+/* What a file may be, and whose fault it is when it cannot be read: the kind of error (CONFIG, DATA,
+ * CHECKPOINT) and the place that names the file. */
+typedef struct DltFileRule {
+    int64_t max_bytes;
+    DltStatus status;
+    DltMark at;
+} DltFileRule;
+/* Reads a regular file into the arena (NUL added behind). Messages show the absolute path tried; when
+ * memory is out the error is RESOURCE. */
+DltStatus dlt_file_read(DltArena *arena, const char *path, DltFileRule rule, char **bytes,
+                        int64_t *n, DltErr *err) DLT_CHECKED;
 
 /* A file that appears whole or not at all: created exclusively as .<name>.tmp.<pid>.<random> in the
  * same folder, written, fsynced, closed, renamed, folder fsynced. A failed step removes it and

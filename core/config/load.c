@@ -74,7 +74,8 @@ static DltStatus load_file(DltArena *arena, const char *path, DltMark at, int de
 {
     char *bytes;
     int64_t n;
-    DLT_TRY(dlt_file_read(arena, path, DLT_YAML_BYTES, DLT_E_CONFIG, at, &bytes, &n, err));
+    DLT_TRY(dlt_file_read(arena, path, (DltFileRule){DLT_YAML_BYTES, DLT_E_CONFIG, at}, &bytes, &n,
+                          err));
     DLT_TRY(dlt_yaml_parse(arena, dlt_arena_str(arena, path), bytes, n, root, err));
     DLT_TRY(expect_map(*root, err));
     return extend(arena, dlt_path_folder(arena, path), depth, root, err);

@@ -404,8 +404,7 @@ static void finish_fields(Reading *r)
 }
 
 DltStatus dlt_schema_read(DltArena *arena, const DltField *fields, size_t size,
-                          const DltYaml *value, const char *name, DltMark at, DltOpts *out,
-                          DltErr *err)
+                          const DltYaml *value, DltWhere where, DltOpts *out, DltErr *err)
 {
     static const DltField no_fields[] = {DLT_FIELDS_END};
     if (fields == NULL) fields = no_fields;
@@ -417,15 +416,15 @@ DltStatus dlt_schema_read(DltArena *arena, const DltField *fields, size_t size,
                  .v = dlt_arena_new_bytes(arena, size > 0 ? size : 1, 1),
                  .mark = DLT_NEW_ARRAY(arena, n + 1, DltMark),
                  .set = DLT_NEW_ARRAY(arena, n + 1, bool),
-                 .name = dlt_arena_str(arena, name != NULL ? name : ""),
-                 .at = at,
+                 .name = dlt_arena_str(arena, where.name != NULL ? where.name : ""),
+                 .at = where.at,
                  .err = err};
     if (value != NULL && value->kind == DLT_YAML_MAP)
         read_map(&r, value);
     else if (value != NULL)
         read_main(&r, value);
     finish_fields(&r);
-    *out = (DltOpts){.v = r.v, .fields = fields, .mark = r.mark, .at = at, .name = r.name};
+    *out = (DltOpts){.v = r.v, .fields = fields, .mark = r.mark, .at = r.at, .name = r.name};
     return r.failed ? DLT_E_CONFIG : DLT_OK;
 }
 

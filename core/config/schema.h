@@ -105,12 +105,17 @@ typedef struct DltOpts {
     const char *name;
 } DltOpts;
 
+/* One thing of a config: its path, for messages, and its place. */
+typedef struct DltWhere {
+    const char *name;
+    DltMark at;
+} DltWhere;
 /* Reads `value` (a map; or a scalar/list when row 0 is the main argument; or NULL for all defaults)
  * into a fresh zeroed struct of `size` bytes. Accumulates every error (unknown key with the nearest
  * name, wrong type, range, required) and returns CONFIG when there was any; a member whose value was
  * refused then has its default. */
 DltStatus dlt_schema_read(DltArena *arena, const DltField *fields, size_t size,
-                          const DltYaml *value, const char *name, DltMark at, DltOpts *out,
+                          const DltYaml *value, DltWhere where, DltOpts *out,
                           DltErr *err) DLT_CHECKED;
 /* Mark of one field by member offset, or the thing's own when it is a default. */
 DltMark dlt_opts_mark(const DltOpts *o, size_t offset);

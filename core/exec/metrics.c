@@ -160,7 +160,8 @@ static DltStatus rewind_file(DltRunFolder *f, DltArena *arena, const char *name,
     const char *path = dlt_path_join(arena, f->path, name);
     char *text = NULL;
     int64_t n = 0;
-    DLT_TRY(dlt_file_read(arena, path, file_max, DLT_E_RESOURCE, DLT_NO_MARK, &text, &n, err));
+    DLT_TRY(dlt_file_read(arena, path, (DltFileRule){file_max, DLT_E_RESOURCE, DLT_NO_MARK}, &text,
+                          &n, err));
     if (!keep_lines(text, first, before, step, &f->last_step)) return DLT_OK;
     DltAtomic *file = NULL;
     DLT_TRY(dlt_atomic_open(arena, path, &file, err));

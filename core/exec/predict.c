@@ -52,26 +52,28 @@ static DltStatus predict_batch(Predictor *r, const char *x, int64_t n, float *ou
     return DLT_OK;
 }
 
-DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, const void *x,
-                      int64_t n, float **out, int64_t *n_out, const DltRunOptions *o, DltErr *err)
+DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, DltPrediction *q,
+                      const DltRunOptions *o, DltErr *err)
 {
     DltSession *s = NULL;
     DltProgram *p = NULL;
     Predictor r;
-    if (n < 1) return dlt_err(err, DLT_E_DATA, "there is no sample to predict");
+    if (q->n < 1) return dlt_err(err, DLT_E_DATA, "there is no sample to predict");
     DLT_TRY(
         dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err)); /* settles micro: auto */
-    DltModelOptions options = {.split = -1, .batch = n < spec->train.micro ? n : spec->train.micro};
+    DltModelOptions options = {.split = -1,
+                               .batch = q->n < spec->train.micro ? q->n : spec->train.micro};
     DLT_TRY(dlt_program_plan(s, &options, &p, err));
     DLT_TRY(dlt_programs_fit(&p, 1, err));
     DLT_TRY(dlt_program_bind(p, NULL, NULL, err));
     DLT_TRY(dlt_weights_load(p, ckpt, spec->eval_ema ? "ema/" : NULL, err));
     DLT_TRY(open_predictor(p, &r, err));
-    *n_out = r.n_out;
-    *out = DLT_NEW_ARRAY(arena, n * r.n_out, float);
-    for (int64_t i = 0; i < n; i += options.batch) {
-        int64_t rows = n - i < options.batch ? n - i : options.batch;
-        DLT_TRY(predict_batch(&r, (const char *)x + i * r.x_bytes, rows, *out + i * r.n_out, err));
+    q->n_out = r.n_out;
+    q->out = DLT_NEW_ARRAY(arena, q->n * r.n_out, float);
+    for (int64_t i = 0; i < q->n; i += options.batch) {
+        int64_t rows = q->n - i < options.batch ? q->n - i : options.batch;
+        const char *x = (const char *)q->x + i * r.x_bytes;
+        DLT_TRY(predict_batch(&r, x, rows, q->out + i * r.n_out, err));
     }
     return DLT_OK;
 }

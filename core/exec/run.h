@@ -100,11 +100,17 @@ DltStatus dlt_train(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
 /* Metrics of a checkpoint over a split (DLT_VAL, DLT_TEST, DLT_TRAIN). Every sample counts once. */
 DltStatus dlt_evaluate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, int split,
                        const DltRunOptions *o, DltRunResult *result, DltErr *err) DLT_CHECKED;
-/* Outputs for n raw samples (x: n * sample bytes): out[n, outputs] f32 after the loss's activation.
- */
-DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, const void *x,
-                      int64_t n, float **out, int64_t *n_out, const DltRunOptions *o,
-                      DltErr *err) DLT_CHECKED;
+/* n raw samples (x: n * sample bytes) and what the network says of them, of the loss's activation:
+ * out[n, n_out] f32, in the arena. */
+typedef struct DltPrediction {
+    const void *x;
+    int64_t n;
+    float *out;
+    int64_t n_out;
+} DltPrediction;
+/* Fills in out and n_out. */
+DltStatus dlt_predict(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt, DltPrediction *p,
+                      const DltRunOptions *o, DltErr *err) DLT_CHECKED;
 /* Goes on with a prompt: emit gets each id as it is chosen; the id that ends a document ends the text.
  * The context is a window of the training data; when it is full, its older half is dropped. */
 typedef struct DltGenerate {

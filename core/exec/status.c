@@ -15,7 +15,8 @@ static json_t *read_json(DltArena *arena, const char *path)
     char *text = NULL;
     int64_t n = 0;
     dlt_err_init(&unused);
-    if (dlt_file_read(arena, path, TEXT_MAX, DLT_E_DATA, DLT_NO_MARK, &text, &n, &unused) != DLT_OK)
+    if (dlt_file_read(arena, path, (DltFileRule){TEXT_MAX, DLT_E_DATA, DLT_NO_MARK}, &text, &n,
+                      &unused) != DLT_OK)
         return NULL;
     return json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, NULL);
 }

@@ -42,7 +42,8 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
     DltTensor *bias = dlt_param(b, "bias", channels, dlt_init_zeros());
     DltTensor *mean = dlt_state(b, "running_mean", channels, DLT_F32, dlt_init_zeros());
     DltTensor *var = dlt_state(b, "running_var", channels, DLT_F32, dlt_init_ones());
-    return dlt_batch_norm(b, x, w, bias, mean, var, (float)c->eps, (float)c->momentum);
+    DltNorm a = {.eps = (float)c->eps, .momentum = (float)c->momentum};
+    return dlt_batch_norm(b, x, w, bias, mean, var, &a);
 }
 
 const DltLayerDef dlt_layer_batch_norm = {

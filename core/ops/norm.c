@@ -75,12 +75,10 @@ static DltStatus bn_infer_infer(const DltNode *n, DltShape out[], DltDtype dtype
 }
 
 DltTensor *dlt_batch_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, DltTensor *mean,
-                          DltTensor *var, float eps, float momentum)
+                          DltTensor *var, const DltNorm *a)
 {
-    DltNorm a = {.eps = eps, .momentum = momentum};
     DltTensor *const in[] = {x, w, bias, mean, var};
-    return dlt_build_op(b, b->training ? DLT_OP_batch_norm_fwd : DLT_OP_batch_norm_infer, &a, in,
-                        5);
+    return dlt_build_op(b, b->training ? DLT_OP_batch_norm_fwd : DLT_OP_batch_norm_infer, a, in, 5);
 }
 
 static void bn_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])

@@ -32,9 +32,9 @@ typedef struct DltNorm {
     bool bias;      /* layer_norm_bwd, rms_norm_bwd: also write the column sums of dx */
 } DltNorm;
 
+/* of a: eps and momentum; the infer form when !b->training */
 DltTensor *dlt_batch_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, DltTensor *mean,
-                          DltTensor *var, float eps,
-                          float momentum); /* infer form when !b->training */
+                          DltTensor *var, const DltNorm *a);
 DltTensor *dlt_layer_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, float eps);
 DltTensor *dlt_rms_norm(DltBuild *b, DltTensor *x, DltTensor *w, float eps);
 DltTensor *dlt_group_norm(DltBuild *b, DltTensor *x, DltTensor *w, DltTensor *bias, int64_t groups,

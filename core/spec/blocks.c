@@ -48,8 +48,8 @@ static DltStatus check_block(DltWalk *w, int i)
     if (dlt_layer_find(name) || strcmp(name, "residual") == 0 || strcmp(name, "sequential") == 0)
         return dlt_err_at(w->err, DLT_E_CONFIG, w->blocks->key_at[i],
                           "%s: is the name of a layer; give the block another", path);
-    DLT_TRY(dlt_schema_read(w->arena, dlt_block_fields, sizeof(Block), tree, path,
-                            w->blocks->key_at[i], &o, w->err));
+    DLT_TRY(dlt_schema_read(w->arena, dlt_block_fields, sizeof(Block), tree,
+                            (DltWhere){path, w->blocks->key_at[i]}, &o, w->err));
     const Block *b = o.v;
     if (b->layers->kind != DLT_YAML_LIST)
         return dlt_err_at(w->err, DLT_E_CONFIG, b->layers->at, "%s.layers: needs a list of layers",
@@ -334,7 +334,7 @@ DltTensor *dlt_walk_residual(DltWalk *w, DltList *l, const DltPick *pick, DltYam
     const char *path = dlt_arena_printf(w->arena, "%s.residual", l->path), *body, *project;
     DltOpts o = {0};
     DltStatus status = dlt_schema_read(w->arena, dlt_residual_fields, sizeof(Residual), pick->value,
-                                       path, pick->at, &o, w->err);
+                                       (DltWhere){path, pick->at}, &o, w->err);
     if (status != DLT_OK) return dlt_walk_poison(w, status);
     const Residual *r = o.v;
     branch_names(w, l, named, &body, &project);

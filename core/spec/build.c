@@ -127,8 +127,8 @@ static void add_activation(const DltSpec *spec, DltModelGraph *m, DltErr *err)
     const DltLayerDef *def = spec->loss->activation ? dlt_layer_find(spec->loss->activation) : NULL;
     DltOpts o = {0};
     if (!def) return;
-    DltStatus status = dlt_schema_read(m->graph->arena, def->fields, def->opt_size, NULL, def->name,
-                                       spec->loss_opts.at, &o, err);
+    DltStatus status = dlt_schema_read(m->graph->arena, def->fields, def->opt_size, NULL,
+                                       (DltWhere){def->name, spec->loss_opts.at}, &o, err);
     DLT_BUG_ON(status != DLT_OK); /* activations need no options */
     m->out = def->build(m->build, &o, &m->out, 1);
     m->graph->output = m->out;

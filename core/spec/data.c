@@ -134,9 +134,10 @@ static DltStatus read_format(DltReader *r, int split, const DltYaml *item, const
     s->def = dlt_dataset_find(pick.kind);
     DltYaml *options = format_options(r, item, &pick, s->def->fields);
     DLT_TRY(dlt_data_inherit(r, s->def->fields, path, options));
-    DLT_TRY(dlt_schema_read(r->arena, s->def->fields, s->def->opt_size, options,
-                            dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at, &s->opts,
-                            r->err));
+    DLT_TRY(
+        dlt_schema_read(r->arena, s->def->fields, s->def->opt_size, options,
+                        (DltWhere){dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at},
+                        &s->opts, r->err));
     return s->def->check ? s->def->check(&s->opts, r->err) : DLT_OK;
 }
 
@@ -179,7 +180,7 @@ static DltStatus read_normalize(DltReader *r, const DltYaml *tree)
                           "data.normalize: needs none, from train, standardize or {mean, std}");
     DltOpts *o = &r->spec->sections->mean_std;
     DLT_TRY(dlt_schema_read(r->arena, dlt_mean_std_fields, sizeof(DltMeanStd), value,
-                            "data.normalize", value->at, o, r->err));
+                            (DltWhere){"data.normalize", value->at}, o, r->err));
     const DltMeanStd *m = o->v;
     d->normalize = DLT_NORM_GIVEN;
     d->mean = m->mean;
@@ -217,9 +218,9 @@ static DltStatus read_augment(DltReader *r, const DltYaml *tree)
                               path, pick.kind, dlt_augments[last].name);
         last = k;
         DltOpts *o = &r->spec->sections->augment[k];
-        DLT_TRY(dlt_schema_read(r->arena, dlt_augments[k].fields, dlt_augments[k].opt_size,
-                                pick.value, dlt_arena_printf(r->arena, "%s.%s", path, pick.kind),
-                                pick.at, o, r->err));
+        DLT_TRY(dlt_schema_read(
+            r->arena, dlt_augments[k].fields, dlt_augments[k].opt_size, pick.value,
+            (DltWhere){dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at}, o, r->err));
         dlt_augments[k].set(&r->spec->data.augment, o->v);
     }
     return DLT_OK;

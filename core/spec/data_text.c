@@ -60,7 +60,8 @@ static DltStatus read_kind(DltArena *arena, const DltYaml *tree, const char *pat
     DLT_TRY(dlt_pick(tree, &rule, &pick, err));
     *t = (DltTokenizer){.def = dlt_tokenizer_find(pick.kind), .path = pick.kind, .eot = -1};
     DLT_TRY(dlt_schema_read(arena, t->def->fields, t->def->opt_size, pick.value,
-                            dlt_arena_printf(arena, "%s.%s", path, pick.kind), pick.at, o, err));
+                            (DltWhere){dlt_arena_printf(arena, "%s.%s", path, pick.kind), pick.at},
+                            o, err));
     return t->def->check ? t->def->check(o, err) : DLT_OK;
 }
 

@@ -215,8 +215,9 @@ static DltStatus read_keep(DltReader *r, const DltYaml *tree)
 {
     DltSpec *spec = r->spec;
     DltOpts *opts = &spec->sections->keep;
-    DLT_TRY(dlt_schema_read(r->arena, dlt_keep_fields, sizeof(DltKeepOpts), tree, "checkpoint.keep",
-                            tree ? tree->at : DLT_NO_MARK, opts, r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_keep_fields, sizeof(DltKeepOpts), tree,
+                            (DltWhere){"checkpoint.keep", tree ? tree->at : DLT_NO_MARK}, opts,
+                            r->err));
     const DltKeepOpts *o = opts->v;
     spec->keep.last = o->last;
     if (o->best) return read_best(r, opts, o->best);

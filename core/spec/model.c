@@ -135,8 +135,8 @@ static DltTensor *build_layer(DltWalk *w, DltList *l, const Item *item, const ch
     DltStatus status = find_inputs(w, path, from, x, in, &n_in);
     if (status == DLT_OK) status = check_inputs(w, def, pick, path, n_in);
     value = dlt_walk_follow(w, def, value, pick->at);
-    status = dlt_first(status, dlt_schema_read(w->arena, def->fields, def->opt_size, value, path,
-                                               pick->at, o, w->err));
+    status = dlt_first(status, dlt_schema_read(w->arena, def->fields, def->opt_size, value,
+                                               (DltWhere){path, pick->at}, o, w->err));
     if (status == DLT_OK && def->check) status = def->check(o, w->err);
     if (status != DLT_OK) return dlt_walk_poison(w, status);
     if (l->out)

@@ -66,8 +66,8 @@ static DltStatus read_group(DltReader *r, const DltYaml *tree, int i, DltOpts *o
 {
     const DltTrainSpec *t = &r->spec->train;
     const char *path = dlt_arena_printf(r->arena, "train.optimizer.groups[%d]", i);
-    DLT_TRY(dlt_schema_read(r->arena, dlt_group_fields, sizeof(DltGroupOpts), tree, path, tree->at,
-                            o, r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_group_fields, sizeof(DltGroupOpts), tree,
+                            (DltWhere){path, tree->at}, o, r->err));
     const DltGroupOpts *g = o->v;
     const char **match = DLT_NEW_ARRAY(r->arena, g->match.n + 1, const char *);
     for (int k = 0; k < g->match.n; k++)
@@ -111,9 +111,10 @@ DltStatus dlt_read_optimizer(DltReader *r, const DltYaml *tree)
     DltPick pick;
     DLT_TRY(dlt_pick(tree, &rule, &pick, r->err));
     t->optim = dlt_optim_find(pick.kind);
-    DLT_TRY(dlt_schema_read(r->arena, t->optim->fields, t->optim->opt_size, pick.value,
-                            dlt_arena_printf(r->arena, "train.optimizer.%s", pick.kind), pick.at,
-                            &t->optim_opts, r->err));
+    DLT_TRY(dlt_schema_read(
+        r->arena, t->optim->fields, t->optim->opt_size, pick.value,
+        (DltWhere){dlt_arena_printf(r->arena, "train.optimizer.%s", pick.kind), pick.at},
+        &t->optim_opts, r->err));
     t->update.optim = t->optim;
     t->update.opts = t->optim_opts.v;
     t->update.weight_decay = double_at(t->optim_opts.v, t->optim->weight_decay_offset);
@@ -132,9 +133,9 @@ static DltStatus read_piece(DltReader *r, const DltYaml *item, int i, bool last,
     DLT_TRY(dlt_pick(item, &rule, &pick, r->err));
     const DltScheduleDef *def = dlt_schedule_find(pick.kind);
     DltOpts *o = &piece->opts;
-    DLT_TRY(dlt_schema_read(r->arena, def->fields, def->opt_size, pick.value,
-                            dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at, o,
-                            r->err));
+    DLT_TRY(dlt_schema_read(
+        r->arena, def->fields, def->opt_size, pick.value,
+        (DltWhere){dlt_arena_printf(r->arena, "%s.%s", path, pick.kind), pick.at}, o, r->err));
     piece->def = def;
     if (def->check) DLT_TRY(def->check(o, r->err));
     if (last || dlt_opts_given(o, def->span_offset)) return DLT_OK;

@@ -174,8 +174,8 @@ DltStatus dlt_read_model(DltReader *r, const DltYaml *tree)
 {
     DltSpec *spec = r->spec;
     DltOpts o = {0};
-    DLT_TRY(dlt_schema_read(r->arena, dlt_model_fields, sizeof(Model), tree, "model", tree->at, &o,
-                            r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_model_fields, sizeof(Model), tree,
+                            (DltWhere){"model", tree->at}, &o, r->err));
     const Model *m = o.v;
     DltYaml *layers = dlt_yaml_copy(r->arena, m->layers);
     if (layers->kind == DLT_YAML_SCALAR)

@@ -188,6 +188,6 @@ DltStatus dlt_read_fields(DltReader *r, const DltField *fields, size_t size, con
 {
     DltYaml *expanded = NULL;
     if (tree) DLT_TRY(dlt_expand(r->arena, &r->scope, tree, &expanded, r->err));
-    return dlt_schema_read(r->arena, fields, size, expanded, path, tree ? tree->at : at, out,
-                           r->err);
+    return dlt_schema_read(r->arena, fields, size, expanded, (DltWhere){path, tree ? tree->at : at},
+                           out, r->err);
 }

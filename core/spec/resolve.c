@@ -37,8 +37,8 @@ static bool accepted(DltArena *arena, const DltOpts *o, size_t size, const DltYa
         value->at = somewhere; /* the mark of a default would say that nobody wrote it */
         dlt_yaml_put(arena, written, map->key[i], somewhere, value);
     }
-    return dlt_schema_read(arena, o->fields, size, written, o->name, somewhere, &again, err) ==
-               DLT_OK &&
+    return dlt_schema_read(arena, o->fields, size, written, (DltWhere){o->name, somewhere}, &again,
+                           err) == DLT_OK &&
            check(&again, err) == DLT_OK;
 }
 

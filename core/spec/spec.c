@@ -175,8 +175,8 @@ static DltStatus read_root(DltReader *r)
         return dlt_err_at(r->err, DLT_E_CONFIG, r->scope.vars->at,
                           "vars: needs a map of names and values");
     DltStatus status = expand_root(r, &tree);
-    status = dlt_first(status, dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), tree, "",
-                                               spec->tree->at, o, r->err));
+    status = dlt_first(status, dlt_schema_read(r->arena, dlt_root_fields, sizeof(DltRoot), tree,
+                                               (DltWhere){"", spec->tree->at}, o, r->err));
     const DltRoot *root = o->v;
     spec->name = root->name ? root->name : name_of(r->arena, spec->path);
     spec->seed = (uint64_t)root->seed;
@@ -293,7 +293,8 @@ DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
     DLT_TRY(dlt_config_load(arena, path, n_override, override, &s->tree, err));
     char *bytes = NULL;
     int64_t n = 0;
-    DLT_TRY(dlt_file_read(arena, path, DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK, &bytes, &n, err));
+    DLT_TRY(dlt_file_read(arena, path, (DltFileRule){DLT_YAML_BYTES, DLT_E_CONFIG, DLT_NO_MARK},
+                          &bytes, &n, err));
     DLT_TRY(text_of_run(s, bytes, n, err));
     *spec = s;
     return read_tree(s, err);
@@ -303,18 +304,11 @@ DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_o
                                const char *const *override, DltSpec **spec, DltErr *err)
 {
     DltSpec *s = new_spec(arena, stored->name, stored->folder, n_override, override);
-    s->stored = stored;
+    DltStored *own = DLT_NEW(arena, DltStored);
+    *own = *stored;
+    s->stored = own;
     s->text = stored->text;
     DLT_TRY(dlt_config_load_text(arena, s->path, s->text, n_override, override, &s->tree, err));
     *spec = s;
     return read_tree(s, err);
-}
-
-DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text,
-                             const char *folder, int n_override, const char *const *override,
-                             DltSpec **spec, DltErr *err)
-{
-    DltStored *stored = DLT_NEW(arena, DltStored);
-    *stored = (DltStored){.name = name, .text = text, .folder = folder};
-    return dlt_spec_read_stored(arena, stored, n_override, override, spec, err);
 }

@@ -182,9 +182,6 @@ extern const DltRegistry dlt_registries[DLT_N_REGISTRY];
 DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
                         const char *const *override, DltSpec **spec, DltErr *err) DLT_CHECKED;
 /* From a checkpoint: the stored text; `folder` as stored. */
-DltStatus dlt_spec_read_text(DltArena *arena, const char *name, const char *text,
-                             const char *folder, int n_override, const char *const *override,
-                             DltSpec **spec, DltErr *err) DLT_CHECKED;
 DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_override,
                                const char *const *override, DltSpec **spec,
                                DltErr *err) DLT_CHECKED;

@@ -187,8 +187,8 @@ static DltStatus read_batch(DltReader *r, const DltYaml *written)
     DLT_TRY(windows_of(r, "train.batch", &tree));
     for (int i = 0; tree->kind == DLT_YAML_MAP && i < tree->n; i++)
         DLT_TRY(windows_of(r, "train.batch", &tree->item[i]));
-    DLT_TRY(dlt_schema_read(r->arena, dlt_batch_fields, sizeof(DltBatchOpts), tree, "train.batch",
-                            tree->at, o, r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_batch_fields, sizeof(DltBatchOpts), tree,
+                            (DltWhere){"train.batch", tree->at}, o, r->err));
     const DltBatchOpts *b = o->v;
     t->batch = b->global;
     t->micro = dlt_opts_given(o, offsetof(DltBatchOpts, micro)) ? b->micro : b->global;
@@ -203,8 +203,8 @@ static DltStatus read_clip(DltReader *r, const DltYaml *tree)
 {
     DltOpts *o = &r->spec->sections->clip;
     if (!tree) return DLT_OK;
-    DLT_TRY(dlt_schema_read(r->arena, dlt_clip_fields, sizeof(DltClipOpts), tree, "train.clip",
-                            tree->at, o, r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_clip_fields, sizeof(DltClipOpts), tree,
+                            (DltWhere){"train.clip", tree->at}, o, r->err));
     r->spec->train.update.clip = ((const DltClipOpts *)o->v)->norm;
     return DLT_OK;
 }
@@ -214,7 +214,7 @@ static DltStatus read_stop(DltReader *r, const DltYaml *tree)
     DltOpts *o = &r->spec->sections->stop;
     if (!tree) return DLT_OK;
     DLT_TRY(dlt_schema_read(r->arena, dlt_stop_fields, sizeof(DltStopOpts), tree,
-                            "train.stop_early", tree->at, o, r->err));
+                            (DltWhere){"train.stop_early", tree->at}, o, r->err));
     const DltStopOpts *s = o->v;
     r->spec->train.stop_patience = (int)s->patience;
     r->spec->train.stop_metric = s->metric; /* looked up once the metrics are known */
@@ -228,7 +228,8 @@ static DltStatus read_loss_scale(DltReader *r, const DltYaml *tree)
     bool f16 = r->spec->train.precision == DLT_PRECISION_F16;
     if (!tree && !f16) return DLT_OK;
     DLT_TRY(dlt_schema_read(r->arena, dlt_loss_scale_fields, sizeof(DltLossScaleOpts), tree,
-                            "train.loss_scale", tree ? tree->at : DLT_NO_MARK, o, r->err));
+                            (DltWhere){"train.loss_scale", tree ? tree->at : DLT_NO_MARK}, o,
+                            r->err));
     const DltLossScaleOpts *s = o->v;
     u->scale_init = s->init;
     u->scale_growth = s->growth;
@@ -242,8 +243,8 @@ static DltStatus read_loss_scale(DltReader *r, const DltYaml *tree)
 static DltStatus read_guard(DltReader *r, const DltYaml *tree)
 {
     DltOpts *o = &r->spec->sections->guard;
-    DLT_TRY(dlt_schema_read(r->arena, dlt_guard_fields, sizeof(DltGuardOpts), tree, "train.guard",
-                            tree ? tree->at : DLT_NO_MARK, o, r->err));
+    DLT_TRY(dlt_schema_read(r->arena, dlt_guard_fields, sizeof(DltGuardOpts), tree,
+                            (DltWhere){"train.guard", tree ? tree->at : DLT_NO_MARK}, o, r->err));
     const DltGuardOpts *g = o->v;
     DltTrainSpec *t = &r->spec->train;
     t->on_bad = g->nonfinite;
@@ -309,7 +310,7 @@ DltStatus dlt_read_loss(DltReader *r, const DltYaml *tree)
     DLT_TRY(dlt_pick(item, &rule, &pick, r->err));
     spec->loss = dlt_loss_find(pick.kind);
     DLT_TRY(dlt_schema_read(r->arena, spec->loss->fields, spec->loss->opt_size, pick.value,
-                            dlt_arena_printf(r->arena, "loss.%s", pick.kind), pick.at,
+                            (DltWhere){dlt_arena_printf(r->arena, "loss.%s", pick.kind), pick.at},
                             &spec->loss_opts, r->err));
     return spec->loss->check ? spec->loss->check(&spec->loss_opts, r->err) : DLT_OK;
 }

@@ -93,9 +93,9 @@ static void atomic_writes(void **state)
         disarm();
         char *now = NULL;
         int64_t n = 0;
-        assert_int_equal(
-            dlt_file_read(f->arena, f->file, 9, DLT_E_DATA, DLT_NO_MARK, &now, &n, &f->err),
-            DLT_OK);
+        assert_int_equal(dlt_file_read(f->arena, f->file, (DltFileRule){9, DLT_E_DATA, DLT_NO_MARK},
+                                       &now, &n, &f->err),
+                         DLT_OK);
         assert_true(strcmp(now, "old") == 0 || strcmp(now, "new") == 0);
         assert_int_equal(n_entries(f->path), 1);
         if (status == DLT_OK) {
@@ -120,9 +120,9 @@ static void disks_that_stay_broken(void **state)
         disarm();
         char *now = NULL;
         int64_t n = 0;
-        assert_int_equal(
-            dlt_file_read(f->arena, f->file, 9, DLT_E_DATA, DLT_NO_MARK, &now, &n, &f->err),
-            DLT_OK);
+        assert_int_equal(dlt_file_read(f->arena, f->file, (DltFileRule){9, DLT_E_DATA, DLT_NO_MARK},
+                                       &now, &n, &f->err),
+                         DLT_OK);
         assert_string_equal(now, "old");
         DIR *folder = opendir(f->path); /* the broken disk could not remove it either */
         for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder)) {

@@ -333,7 +333,8 @@ static uint64_t hash_of(DltArena *arena, const char *path)
     dlt_err_init(&err);
     char *bytes = NULL;
     int64_t n = 0;
-    assert_int_equal(dlt_file_read(arena, path, 1 << 24, DLT_E_BUG, DLT_NO_MARK, &bytes, &n, &err),
+    assert_int_equal(dlt_file_read(arena, path, (DltFileRule){1 << 24, DLT_E_BUG, DLT_NO_MARK},
+                                   &bytes, &n, &err),
                      DLT_OK);
     return dlt_hash(bytes, (size_t)n, 1);
 }

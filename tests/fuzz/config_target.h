@@ -30,8 +30,9 @@ static inline void config_target_spec(DltArena *arena, const char *text, const c
     dlt_err_init(&err);
     DltSpec *spec = NULL;
     int n_override = override != NULL;
-    DltStatus status = dlt_spec_read_text(arena, "fuzz.yaml", text, "/nonexistent", n_override,
-                                          n_override ? &override : NULL, &spec, &err);
+    DltStatus status = dlt_spec_read_stored(
+        arena, &(DltStored){.name = "fuzz.yaml", .text = text, .folder = "/nonexistent"},
+        n_override, n_override ? &override : NULL, &spec, &err);
     DLT_BUG_ON(status != DLT_OK && dlt_err_status(&err) == DLT_OK);
     if (status != DLT_OK) return;
     DltModelGraph *model = NULL;

@@ -38,7 +38,8 @@ static inline DltStatus data_options(DltArena *arena, const DltDatasetDef *def, 
 {
     DltYaml *tree = NULL;
     DLT_TRY(dlt_yaml_parse(arena, "options", yaml, (int64_t)strlen(yaml), &tree, err));
-    return dlt_schema_read(arena, def->fields, def->opt_size, tree, def->name, tree->at, o, err);
+    return dlt_schema_read(arena, def->fields, def->opt_size, tree, (DltWhere){def->name, tree->at},
+                           o, err);
 }
 
 static inline DltStatus data_csv(DltArena *arena, const void *bytes, int64_t n, const char *yaml,
@@ -123,8 +124,8 @@ static inline DltStatus data_text(DltArena *arena, const void *bytes, int64_t n,
     DltOpts o = {0}, own = {0};
     DltTokenizer t = {.def = dlt_tokenizer_find("chars"), .path = "chars", .eot = -1};
     DLT_TRY(data_options(arena, &dlt_dataset_text, "{text: t, window: 4}", &o, err));
-    DLT_TRY(dlt_schema_read(arena, t.def->fields, t.def->opt_size, NULL, "chars", DLT_NO_MARK, &own,
-                            err));
+    DLT_TRY(dlt_schema_read(arena, t.def->fields, t.def->opt_size, NULL,
+                            (DltWhere){"chars", DLT_NO_MARK}, &own, err));
     DLT_TRY(t.def->open(arena, &own, ".", &t, err));
     if (t.def->learn) DLT_TRY(t.def->learn(arena, &t, "text", bytes, n, err));
     return dlt_text_check(arena, bytes, n, &o, &t, err);

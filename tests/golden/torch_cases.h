@@ -148,8 +148,9 @@ static void expect_tensor(Run *r, const TorchItem *want, const DltTensor *t)
 static const void *options_of(Run *r, const DltField *fields, size_t size, const DltYaml *value,
                               const char *name, DltOpts *o)
 {
-    torch_ok(dlt_schema_read(r->arena, fields, size, value, name, DLT_NO_MARK, o, &r->err),
-             &r->err);
+    torch_ok(
+        dlt_schema_read(r->arena, fields, size, value, (DltWhere){name, DLT_NO_MARK}, o, &r->err),
+        &r->err);
     return o->v;
 }
 

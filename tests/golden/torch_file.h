@@ -86,7 +86,9 @@ static inline TorchFile torch_read(DltArena *arena, const char *path)
     dlt_err_init(&err);
     char *text = NULL;
     int64_t n = 0;
-    torch_ok(dlt_file_read(arena, path, 1 << 20, DLT_E_DATA, DLT_NO_MARK, &text, &n, &err), &err);
+    torch_ok(dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_DATA, DLT_NO_MARK}, &text, &n,
+                           &err),
+             &err);
     TorchCase *test = NULL;
     for (char *line; (line = torch_line(&text));) {
         if (!*line || *line == '#') continue;

@@ -50,6 +50,7 @@ static DltTensor *conv_net(DltBuild *b, DltShape *labels)
     *labels = dlt_shape1(N);
     const DltConv conv = {
         .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad = {1, 1, 1, 1}, .groups = 1};
+    const DltNorm norm = {.eps = 1e-5F, .momentum = 0.125F};
     const DltPool pool = {.max = true, .kernel = {2, 2}, .stride = {2, 2}};
     DltTensor *x = dlt_input(b, "x", dlt_shape4(N, 2, 6, 6), DLT_F32);
     DltTensor *filters = dlt_param(b, "conv.weight", dlt_shape4(4, 2, 3, 3), dlt_init_ones());
@@ -58,8 +59,7 @@ static DltTensor *conv_net(DltBuild *b, DltShape *labels)
     y = dlt_batch_norm(b, y, dlt_param(b, "bn.weight", dlt_shape1(4), dlt_init_ones()),
                        dlt_param(b, "bn.bias", dlt_shape1(4), dlt_init_zeros()),
                        dlt_state(b, "bn.mean", dlt_shape1(4), DLT_F32, dlt_init_zeros()),
-                       dlt_state(b, "bn.var", dlt_shape1(4), DLT_F32, dlt_init_ones()), 1e-5F,
-                       0.125F);
+                       dlt_state(b, "bn.var", dlt_shape1(4), DLT_F32, dlt_init_ones()), &norm);
     y = dlt_pool(b, dlt_unary(b, y, DLT_FN_RELU, 0), &pool);
     return dlt_linear(b, "head", dlt_reshape(b, y, dlt_shape2(N, -1)), CLASSES, true);
 }

@@ -246,9 +246,10 @@ static void train(const Trial *trial, const DltBackend *backend, Mode mode, Resu
              on_cpu ? "f32" : trial->arithmetic->precision);
     dlt_err_init(&err);
     r->arena = dlt_arena_new();
-    must(
-        dlt_spec_read_text(r->arena, net->name, net->text, ".", f16 ? 2 : 1, override, &spec, &err),
-        &err);
+    must(dlt_spec_read_stored(r->arena,
+                              &(DltStored){.name = net->name, .text = net->text, .folder = "."},
+                              f16 ? 2 : 1, override, &spec, &err),
+         &err);
     must(dlt_spec_load_data(spec, 1u << DLT_TRAIN, &err), &err);
     DltModelOptions mo = {
         .training = true, .split = DLT_TRAIN, .batch = spec->train.micro, .resident = true};

@@ -72,8 +72,8 @@ static inline DltOpts *help_opts(Help *h, const char *format, const char *yaml)
     DltOpts *o = DLT_NEW(h->arena, DltOpts);
     assert_non_null(def);
     help_ok(h, dlt_yaml_parse(h->arena, "test.yaml", yaml, (int64_t)strlen(yaml), &tree, &h->err));
-    help_ok(h, dlt_schema_read(h->arena, def->fields, def->opt_size, tree, format, tree->at, o,
-                               &h->err));
+    help_ok(h, dlt_schema_read(h->arena, def->fields, def->opt_size, tree,
+                               (DltWhere){format, tree->at}, o, &h->err));
     return o;
 }
 
@@ -117,7 +117,8 @@ static inline const char *help_write(const char *name, const void *bytes, int64_
 static inline uint8_t *help_file(Help *h, const char *path, int64_t *n)
 {
     char *bytes = NULL;
-    help_ok(h, dlt_file_read(h->arena, path, 1 << 28, DLT_E_DATA, DLT_NO_MARK, &bytes, n, &h->err));
+    help_ok(h, dlt_file_read(h->arena, path, (DltFileRule){1 << 28, DLT_E_DATA, DLT_NO_MARK},
+                             &bytes, n, &h->err));
     return (uint8_t *)bytes;
 }
 

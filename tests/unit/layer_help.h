@@ -31,9 +31,9 @@ static DltTensor *layer(Fixture *f, const char *name, const char *yaml, DltTenso
     if (!def) fail_msg("no layer for '%s'", yaml);
     DltOpts o;
     f->b.at = tree->at;
-    DltStatus status = dlt_schema_read(f->arena, def->fields, def->opt_size, value,
-                                       dlt_arena_printf(f->arena, "model[0].%s", def->name),
-                                       tree->at, &o, &f->err);
+    DltStatus status = dlt_schema_read(
+        f->arena, def->fields, def->opt_size, value,
+        (DltWhere){dlt_arena_printf(f->arena, "model[0].%s", def->name), tree->at}, &o, &f->err);
     if (status == DLT_OK && def->check) status = def->check(&o, &f->err);
     if (status != DLT_OK) {
         f->b.status = status;

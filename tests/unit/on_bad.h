@@ -30,7 +30,8 @@ static inline char *text_of(DltArena *arena, const char *path)
     dlt_err_init(&err);
     char *text = NULL;
     int64_t n = 0;
-    DltStatus status = dlt_file_read(arena, path, 1 << 24, DLT_E_BUG, DLT_NO_MARK, &text, &n, &err);
+    DltStatus status =
+        dlt_file_read(arena, path, (DltFileRule){1 << 24, DLT_E_BUG, DLT_NO_MARK}, &text, &n, &err);
     return status == DLT_OK ? text : NULL;
 }
 
@@ -57,7 +58,9 @@ static inline void refused(const char *text, const char *part)
 {
     Run *r = new_run();
     DltSpec *spec = NULL;
-    DltStatus status = dlt_spec_read_text(r->arena, "t.yaml", text, ".", 0, NULL, &spec, &r->err);
+    DltStatus status =
+        dlt_spec_read_stored(r->arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "."},
+                             0, NULL, &spec, &r->err);
     if (status == DLT_OK) status = dlt_spec_load_data(spec, 7, &r->err);
     if (status != DLT_E_DATA || strstr(r->err.report[0].text, part) == NULL)
         fail_msg("status %d: '%s' is not in '%s'", (int)status, part, r->err.report[0].text);

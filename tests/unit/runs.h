@@ -54,8 +54,9 @@ static inline const char *config(DltArena *arena, const char *data, const char *
 static inline DltSpec *read_spec(Run *r, const char *text)
 {
     DltSpec *spec = NULL;
-    DltStatus status =
-        dlt_spec_read_text(r->arena, "test.yaml", text, ".", 0, NULL, &spec, &r->err);
+    DltStatus status = dlt_spec_read_stored(
+        r->arena, &(DltStored){.name = "test.yaml", .text = text, .folder = "."}, 0, NULL, &spec,
+        &r->err);
     if (status != DLT_OK) dlt_err_print(&r->err, stderr);
     assert_int_equal(status, DLT_OK);
     return spec;
@@ -142,8 +143,9 @@ static inline json_t *rows(DltArena *arena, const char *folder)
     char *text = NULL;
     int64_t n = 0;
     const char *path = dlt_arena_printf(arena, "%s/metrics.jsonl", folder);
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &text, &n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &text, &n, &err),
+        DLT_OK);
     json_t *list = json_array();
     for (char *end; (end = strchr(text, '\n')) != NULL; text = end + 1) {
         json_t *row = json_loadb(text, (size_t)(end - text), JSON_REJECT_DUPLICATES, NULL);

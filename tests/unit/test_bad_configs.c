@@ -52,7 +52,9 @@ static const DltReport *refuse(Help *h, const char *name, const char *text, cons
     DltSpec *spec = NULL;
     char *bad = dlt_arena_printf(h->arena, "%.*s%s%s", (int)(from - text), text, with, to);
     dlt_err_init(&h->err);
-    DltStatus status = dlt_spec_read_text(h->arena, name, bad, "configs", 0, NULL, &spec, &h->err);
+    DltStatus status =
+        dlt_spec_read_stored(h->arena, &(DltStored){.name = name, .text = bad, .folder = "configs"},
+                             0, NULL, &spec, &h->err);
     if (status != DLT_E_CONFIG || h->err.n < 1)
         fail_msg("%s: '%s' in the place of '%.*s' gives status %d", name, with, (int)(to - from),
                  from, (int)status);

@@ -31,7 +31,9 @@ static DltStatus prepare(Run *r, const char *data, int64_t classes)
         "dltrain: 1\nname: b\ndata: %s\nmodel: [flatten, {dense: %lld}]\nloss: cross_entropy\n"
         "train: {for: 1 steps, batch: 2, optimizer: {sgd: {lr: 0.1}}}\n",
         data, (long long)classes);
-    DLT_TRY(dlt_spec_read_text(r->arena, "test.yaml", text, ".", 0, NULL, &spec, &r->err));
+    DLT_TRY(dlt_spec_read_stored(r->arena,
+                                 &(DltStored){.name = "test.yaml", .text = text, .folder = "."}, 0,
+                                 NULL, &spec, &r->err));
     return dlt_spec_load_data(spec, 7, &r->err);
 }
 

@@ -63,8 +63,9 @@ static void read_config(void)
     static DltErr err;
     dlt_err_init(&err);
     DltSpec *spec = NULL;
-    DltStatus status =
-        dlt_spec_read_text(arena, "t.yaml", text, "/nonexistent", 0, NULL, &spec, &err);
+    DltStatus status = dlt_spec_read_stored(
+        arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "/nonexistent"}, 0, NULL,
+        &spec, &err);
     if (status != DLT_OK && err.n == 0) _exit(99);
     dlt_arena_free(arena);
 }

@@ -28,7 +28,9 @@ static void ends(const char *text, DltStatus want, const char *part)
     DltSpec *spec = NULL;
     DltRunOptions o = {.n_thread = 1, .out = "case"};
     remove_folder("case");
-    r->status = dlt_spec_read_text(r->arena, "t.yaml", text, ".", 0, NULL, &spec, &r->err);
+    r->status =
+        dlt_spec_read_stored(r->arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "."},
+                             0, NULL, &spec, &r->err);
     if (r->status == DLT_OK) r->status = dlt_train(r->arena, spec, NULL, &o, &r->result, &r->err);
     if (part != NULL && (r->err.n == 0 || strstr(r->err.report[0].text, part) == NULL))
         fail_msg("status %d, '%s' is not in '%s'", (int)r->status, part,

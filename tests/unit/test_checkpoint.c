@@ -84,8 +84,9 @@ static char *sample_file(DltArena *arena, int64_t *n)
     const char *path = temp_path(arena, "sample");
     assert_int_equal(dlt_checkpoint_write(path, sample(arena), &err), DLT_OK);
     char *bytes = NULL;
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &bytes, n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
+        DLT_OK);
     unlink(path);
     return bytes;
 }
@@ -202,8 +203,9 @@ static void payload_flips(void **state)
     assert_int_equal(dlt_checkpoint_write(path, c, &err), DLT_OK);
     char *file = NULL, text[DLT_ERR_TEXT];
     int64_t n = 0;
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &file, &n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &file, &n, &err),
+        DLT_OK);
     unlink(path);
     for (uint64_t i = 0; i < 1000; i++) {
         uint32_t bit = dlt_rng_below(dlt_philox(1, 2, i).v[0], 32 * FLOATS);

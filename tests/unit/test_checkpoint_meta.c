@@ -55,8 +55,9 @@ static char *sample_file(DltArena *arena, int64_t *n)
     dlt_err_init(&err);
     char *bytes = NULL;
     assert_int_equal(dlt_checkpoint_write(path, sample(arena), &err), DLT_OK);
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &bytes, n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
+        DLT_OK);
     return bytes;
 }
 
@@ -163,8 +164,9 @@ static void numbers_out_of_range(void **state)
     assert_true(back->meta.best_value == 0.0);
     int64_t n = 0;
     char *file = NULL, text[DLT_ERR_TEXT];
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &file, &n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &file, &n, &err),
+        DLT_OK);
     char *at = memmem(file, (size_t)n, "9223372036854775807", 19);
     at[18] = '8'; /* one beyond */
     seal(file);
@@ -307,8 +309,9 @@ static char *large_file(DltArena *arena, uint64_t seed, int64_t *n)
                                          .bytes = big,
                                          .n_bytes = 4 * FLOATS};
     assert_int_equal(dlt_checkpoint_write(path, c, &err), DLT_OK);
-    assert_int_equal(dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &bytes, n, &err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
+        DLT_OK);
     return bytes;
 }
 

@@ -26,8 +26,9 @@ static int read_folder(Help *h, const char *folder, const char *ending, Input in
         if (strcmp(entry->d_name + len - len_ending, ending) != 0) continue;
         Input *in = &input[n++];
         in->name = dlt_path_join(h->arena, folder, entry->d_name);
-        DltStatus status = dlt_file_read(h->arena, in->name, 1 << 20, DLT_E_DATA, DLT_NO_MARK,
-                                         &in->bytes, &in->n, &h->err);
+        DltStatus status =
+            dlt_file_read(h->arena, in->name, (DltFileRule){1 << 20, DLT_E_DATA, DLT_NO_MARK},
+                          &in->bytes, &in->n, &h->err);
         assert_int_equal(status, DLT_OK);
     }
     closedir(dir);

@@ -231,8 +231,8 @@ static void lists_and_units(void **state)
     for (size_t i = 0; i < HELP_COUNT(rows); i++) {
         DltYaml *root = help_parse(h, rows[i].text);
         DltOpts o;
-        DltStatus status =
-            dlt_schema_read(h->arena, edge_fields, sizeof(Edge), root, NULL, root->at, &o, &h->err);
+        DltStatus status = dlt_schema_read(h->arena, edge_fields, sizeof(Edge), root,
+                                           (DltWhere){NULL, root->at}, &o, &h->err);
         if ((status == DLT_OK) != (rows[i].n_report == 0) || h->err.n != rows[i].n_report)
             fail_msg("%s: %d reports", rows[i].text, h->err.n);
         if (status == DLT_OK) assert_non_null(dlt_schema_resolved(h->arena, &o));
@@ -250,9 +250,11 @@ static void tables_without_rows_and_full_rows(void **state)
     Help *h = *state;
     DltOpts o;
     DltYaml *root = help_parse(h, "[1]");
-    assert_int_equal(dlt_schema_read(h->arena, NULL, 0, root, "x", root->at, &o, &h->err),
-                     DLT_E_CONFIG);
-    assert_int_equal(dlt_schema_read(h->arena, NULL, 0, NULL, "x", root->at, &o, &h->err), DLT_OK);
+    assert_int_equal(
+        dlt_schema_read(h->arena, NULL, 0, root, (DltWhere){"x", root->at}, &o, &h->err),
+        DLT_E_CONFIG);
+    assert_int_equal(
+        dlt_schema_read(h->arena, NULL, 0, NULL, (DltWhere){"x", root->at}, &o, &h->err), DLT_OK);
     char text[200] = "";
     FILE *out = fmemopen(text, sizeof text, "w");
     dlt_schema_explain(full, out);

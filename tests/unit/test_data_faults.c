@@ -39,8 +39,8 @@ static DltStatus use_set(Faults *f, int set)
     DltSplit train, held;
     double *mean, *std;
     DLT_TRY(dlt_yaml_parse(h->arena, "o", text, (int64_t)strlen(text), &tree, &h->err));
-    DLT_TRY(dlt_schema_read(h->arena, def->fields, def->opt_size, tree, def->name, DLT_NO_MARK, &o,
-                            &h->err));
+    DLT_TRY(dlt_schema_read(h->arena, def->fields, def->opt_size, tree,
+                            (DltWhere){def->name, DLT_NO_MARK}, &o, &h->err));
     f->ds = (DltDataset){.bad = NULL};
     DLT_TRY(def->open(h->arena, &o, ".", NULL, &f->ds, &h->err));
     DLT_TRY(def->load(h->arena, &f->ds, &h->err));

@@ -66,8 +66,8 @@ static const char *content(Folder *f)
 {
     char *bytes = NULL;
     int64_t n = 0;
-    DltStatus status =
-        dlt_file_read(f->arena, f->file, 1 << 20, DLT_E_DATA, DLT_NO_MARK, &bytes, &n, &f->err);
+    DltStatus status = dlt_file_read(
+        f->arena, f->file, (DltFileRule){1 << 20, DLT_E_DATA, DLT_NO_MARK}, &bytes, &n, &f->err);
     assert_int_equal(status, DLT_OK);
     return bytes;
 }
@@ -78,20 +78,23 @@ static void reads_are_bounded_and_explained(void **state)
     char *bytes = NULL;
     int64_t n = 0;
     DltMark at = {.file = "c.yaml", .line = 3, .col = 7};
-    assert_int_equal(dlt_file_read(f->arena, f->file, 3, DLT_E_DATA, at, &bytes, &n, &f->err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_file_read(f->arena, f->file, (DltFileRule){3, DLT_E_DATA, at}, &bytes, &n, &f->err),
+        DLT_OK);
     assert_int_equal(n, 3);
     assert_string_equal(bytes, "old");
-    assert_int_equal(dlt_file_read(f->arena, f->file, 2, DLT_E_DATA, at, &bytes, &n, &f->err),
-                     DLT_E_DATA);
+    assert_int_equal(
+        dlt_file_read(f->arena, f->file, (DltFileRule){2, DLT_E_DATA, at}, &bytes, &n, &f->err),
+        DLT_E_DATA);
     assert_non_null(strstr(f->err.report[0].text, "3 bytes, more than the limit of 2"));
     assert_int_equal(f->err.report[0].at.line, 3);
-    assert_int_equal(dlt_file_read(f->arena, f->path, 9, DLT_E_CONFIG, at, &bytes, &n, &f->err),
-                     DLT_E_CONFIG);
-    assert_non_null(strstr(f->err.report[1].text, "no regular file"));
     assert_int_equal(
-        dlt_file_read(f->arena, "none/x", 9, DLT_E_CHECKPOINT, at, &bytes, &n, &f->err),
-        DLT_E_CHECKPOINT);
+        dlt_file_read(f->arena, f->path, (DltFileRule){9, DLT_E_CONFIG, at}, &bytes, &n, &f->err),
+        DLT_E_CONFIG);
+    assert_non_null(strstr(f->err.report[1].text, "no regular file"));
+    assert_int_equal(dlt_file_read(f->arena, "none/x", (DltFileRule){9, DLT_E_CHECKPOINT, at},
+                                   &bytes, &n, &f->err),
+                     DLT_E_CHECKPOINT);
     char cwd[4096];
     assert_true(dlt_sys_cwd(cwd, sizeof cwd));
     assert_non_null(

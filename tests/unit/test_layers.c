@@ -406,8 +406,8 @@ static void sticky(void **state)
             fields[k].required = false;
         }
         DltOpts o;
-        torch_ok(dlt_schema_read(f.arena, fields, def->opt_size, NULL, def->name, DLT_NO_MARK, &o,
-                                 &f.err),
+        torch_ok(dlt_schema_read(f.arena, fields, def->opt_size, NULL,
+                                 (DltWhere){def->name, DLT_NO_MARK}, &o, &f.err),
                  &f.err);
         DltTensor *y = def->build(&f.b, &o, bad, def->min_in > 1 ? 2 : 1);
         assert_int_equal(y->id, -1);

@@ -120,7 +120,8 @@ static DltStatus read(const char *train, DltSpec **spec)
              "{sgd: {lr: 0.1}}%s}\n",
              train);
     dlt_err_init(&err);
-    return dlt_spec_read_text(arena, "scale", text, ".", 0, NULL, spec, &err);
+    return dlt_spec_read_stored(arena, &(DltStored){.name = "scale", .text = text, .folder = "."},
+                                0, NULL, spec, &err);
 }
 
 /* The whole step's graph for a device that has f16. */

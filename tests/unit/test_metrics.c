@@ -118,7 +118,8 @@ static DltOpts options(Fixture *f, const DltField *fields, size_t size, const ch
     const DltYaml *tree = torch_yaml(f->arena, yaml), *value_tree;
     const char *kind = torch_kind(tree, &value_tree);
     DltOpts o;
-    torch_ok(dlt_schema_read(f->arena, fields, size, value_tree, kind, tree->at, &o, &f->err),
+    torch_ok(dlt_schema_read(f->arena, fields, size, value_tree, (DltWhere){kind, tree->at}, &o,
+                             &f->err),
              &f->err);
     return o;
 }

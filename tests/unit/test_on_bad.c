@@ -277,8 +277,9 @@ static void limit(void **state)
             "3", "cross_entropy");
         Run *r = new_run();
         DltSpec *spec = NULL;
-        DltStatus status =
-            dlt_spec_read_text(r->arena, "t.yaml", text, ".", 0, NULL, &spec, &r->err);
+        DltStatus status = dlt_spec_read_stored(
+            r->arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "."}, 0, NULL, &spec,
+            &r->err);
         assert_int_equal(status, max < N_BAD_ROW ? DLT_E_DATA : DLT_OK);
         if (max < N_BAD_ROW) {
             assert_int_equal(r->err.n, 2);
@@ -392,8 +393,9 @@ static void bad_words(void **state)
         Run *r = new_run();
         DltSpec *spec = NULL;
         const char *text = data_config(arena, rows_[i].data, "2", "cross_entropy");
-        DltStatus status =
-            dlt_spec_read_text(r->arena, "t.yaml", text, ".", 0, NULL, &spec, &r->err);
+        DltStatus status = dlt_spec_read_stored(
+            r->arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "."}, 0, NULL, &spec,
+            &r->err);
         assert_int_equal(status, DLT_E_CONFIG);
         if (strstr(r->err.report[0].text, rows_[i].part) == NULL)
             fail_msg("%s: %s", rows_[i].data, r->err.report[0].text);

@@ -36,8 +36,8 @@ static DltStatus read_options(DltArena *arena, const Row *row, const DltYaml *va
     DltErr err;
     dlt_err_init(&err);
     DltOpts o;
-    DltStatus status =
-        dlt_schema_read(arena, fields, row->opt_size, value, row->name, DLT_NO_MARK, &o, &err);
+    DltStatus status = dlt_schema_read(arena, fields, row->opt_size, value,
+                                       (DltWhere){row->name, DLT_NO_MARK}, &o, &err);
     if (status != DLT_OK) dlt_err_print(&err, stderr);
     return status;
 }

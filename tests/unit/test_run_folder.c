@@ -60,9 +60,9 @@ static char *read_file(Case *c, const char *path)
 {
     char *bytes = NULL;
     int64_t n = 0;
-    assert_int_equal(
-        dlt_file_read(c->arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &bytes, &n, &c->err),
-        DLT_OK);
+    assert_int_equal(dlt_file_read(c->arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK},
+                                   &bytes, &n, &c->err),
+                     DLT_OK);
     return bytes;
 }
 

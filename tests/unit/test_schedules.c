@@ -28,8 +28,8 @@ static void read_plan(DltArena *arena, const char *text, double lr, int64_t rest
         const DltScheduleDef *def = dlt_schedule_find(torch_kind(list->item[i], &value));
         assert_non_null(def);
         DltOpts o;
-        torch_ok(dlt_schema_read(arena, def->fields, def->opt_size, value, def->name,
-                                 list->item[i]->at, &o, &err),
+        torch_ok(dlt_schema_read(arena, def->fields, def->opt_size, value,
+                                 (DltWhere){def->name, list->item[i]->at}, &o, &err),
                  &err);
         DltSpan span;
         memcpy(&span, (const char *)o.v + def->span_offset, sizeof span);

@@ -46,7 +46,8 @@ static const DltField loose_fields[] = {
 static DltStatus read_text(Help *h, const DltField *fields, const char *text, DltOpts *o)
 {
     DltYaml *root = help_parse(h, text);
-    return dlt_schema_read(h->arena, fields, sizeof(All), root, "", root->at, o, &h->err);
+    return dlt_schema_read(h->arena, fields, sizeof(All), root, (DltWhere){"", root->at}, o,
+                           &h->err);
 }
 
 /* ---- spellings ---------------------------------------------------------------------------- */
@@ -303,8 +304,9 @@ static void defaults_go_through_the_same_parser(void **state)
     Help *h = *state;
     DltOpts o;
     DltMark at = {.file = "c.yaml", .line = 4, .col = 2};
-    assert_int_equal(dlt_schema_read(h->arena, all_fields, sizeof(All), NULL, "x", at, &o, &h->err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_schema_read(h->arena, all_fields, sizeof(All), NULL, (DltWhere){"x", at}, &o, &h->err),
+        DLT_OK);
     const All *v = o.v;
     assert_true(v->count == 0 && v->flag && v->rate == 1e-3 && v->pad == 5 && v->body == NULL);
     assert_true(v->kernel.n == 2 && v->kernel.v[1] == 5 && v->betas.n == 2 && v->metrics.n == 2);
@@ -359,8 +361,8 @@ static void all_errors_come_at_once(void **state)
     Help *h = *state;
     DltOpts o;
     DltYaml *root = help_parse(h, "{rate: x, nam: y}");
-    DltStatus status =
-        dlt_schema_read(h->arena, fields, sizeof(All), root, "m[3].t", root->at, &o, &h->err);
+    DltStatus status = dlt_schema_read(h->arena, fields, sizeof(All), root,
+                                       (DltWhere){"m[3].t", root->at}, &o, &h->err);
     assert_int_equal(status, DLT_E_CONFIG);
     assert_int_equal(h->err.n, 3); /* 'name' is not called missing, for 'nam' means it */
     assert_string_equal(h->err.report[0].text, "m[3].t.rate: 'x' is not a number");
@@ -385,8 +387,9 @@ static void main_arguments(void **state)
         "expects 'key: value' lines, not a text; is there a blank after the colon?");
     DltYaml *nothing = dlt_yaml_scalar(h->arena, "", DLT_NO_MARK);
     dlt_err_init(&h->err);
-    assert_int_equal(dlt_schema_read(h->arena, NULL, 0, nothing, "relu", DLT_NO_MARK, &o, &h->err),
-                     DLT_OK);
+    assert_int_equal(
+        dlt_schema_read(h->arena, NULL, 0, nothing, (DltWhere){"relu", DLT_NO_MARK}, &o, &h->err),
+        DLT_OK);
     assert_int_equal(read_text(h, NULL, "{a: 1}", &o), DLT_E_CONFIG);
 }
 

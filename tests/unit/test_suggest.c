@@ -208,8 +208,9 @@ static void misspelt_keys_of_the_program_are_recognised(void **state)
 {
     Help *h = *state;
     DltSpec *spec = NULL;
-    DltStatus status =
-        dlt_spec_read_text(h->arena, "c.yaml", "dltrain: 1\n", ".", 0, NULL, &spec, &h->err);
+    DltStatus status = dlt_spec_read_stored(
+        h->arena, &(DltStored){.name = "c.yaml", .text = "dltrain: 1\n", .folder = "."}, 0, NULL,
+        &spec, &h->err);
     assert_int_equal(status, DLT_E_CONFIG); /* nothing is in it, but the names are known now */
     Gathered *g = DLT_NEW(h->arena, Gathered);
     g->arena = h->arena;
@@ -244,7 +245,8 @@ static void hostile_maps_end_soon(void **state)
     DltOpts o;
     DltYaml *root = help_parse(h, text.bytes);
     int64_t start = dlt_sys_now_ns();
-    DltStatus status = dlt_schema_read(h->arena, top_keys, 1, root, "", root->at, &o, &h->err);
+    DltStatus status =
+        dlt_schema_read(h->arena, top_keys, 1, root, (DltWhere){"", root->at}, &o, &h->err);
     assert_int_equal(status, DLT_E_CONFIG);
     assert_int_equal(h->err.n + h->err.n_dropped, 24000);
     assert_true(dlt_sys_now_ns() - start < 1000000000);

@@ -17,8 +17,8 @@ static DltTokenizer *make(Help *h, const char *kind, const char *yaml)
     if (yaml != NULL)
         help_ok(h,
                 dlt_yaml_parse(h->arena, "test.yaml", yaml, (int64_t)strlen(yaml), &tree, &h->err));
-    help_ok(h, dlt_schema_read(h->arena, t->def->fields, t->def->opt_size, tree, kind, DLT_NO_MARK,
-                               o, &h->err));
+    help_ok(h, dlt_schema_read(h->arena, t->def->fields, t->def->opt_size, tree,
+                               (DltWhere){kind, DLT_NO_MARK}, o, &h->err));
     help_ok(h, t->def->open(h->arena, o, ".", t, &h->err));
     return t;
 }
@@ -311,8 +311,8 @@ static void bad_gpt2_files_are_named(void **state)
             help_write("vocab.bpe", cases[i].merges, (int64_t)strlen(cases[i].merges));
         const char *yaml = dlt_arena_printf(h->arena, "{vocab: %s, merges: %s}", vocab, merges);
         help_ok(h, dlt_yaml_parse(h->arena, "t.yaml", yaml, (int64_t)strlen(yaml), &tree, &h->err));
-        help_ok(h, dlt_schema_read(h->arena, t.def->fields, t.def->opt_size, tree, "gpt2", tree->at,
-                                   &o, &h->err));
+        help_ok(h, dlt_schema_read(h->arena, t.def->fields, t.def->opt_size, tree,
+                                   (DltWhere){"gpt2", tree->at}, &o, &h->err));
         help_refused(h, t.def->open(h->arena, &o, ".", &t, &h->err), DLT_E_DATA, cases[i].message);
         unlink(vocab);
         unlink(merges);

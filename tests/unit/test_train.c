@@ -193,19 +193,20 @@ static void predicts(void **state)
     DltSpec *spec = read_spec(p, text);
     DltSource *val = &spec->data.source[DLT_VAL];
     assert_int_equal(dlt_spec_load_data(spec, 1u << DLT_VAL, &p->err), DLT_OK);
-    int64_t id[21], n_out = 0;
-    float x[21 * 128], *out = NULL;
+    int64_t id[21];
+    float x[21 * 128];
     int32_t y[21];
     for (int i = 0; i < 21; i++)
         id[i] = i;
     assert_int_equal(val->def->read(&val->ds, id, 21, x, y, &p->err), DLT_OK);
     DltRunOptions o = {.n_thread = 1};
-    p->status = dlt_predict(p->arena, spec, c, x, 21, &out, &n_out, &o, &p->err);
+    DltPrediction all = {.x = x, .n = 21};
+    p->status = dlt_predict(p->arena, spec, c, &all, &o, &p->err);
     assert_int_equal(p->status, DLT_OK);
-    assert_int_equal(n_out, 3);
+    assert_int_equal(all.n_out, 3);
     double hits = 0;
     for (int i = 0; i < 21; i++) {
-        const float *q = out + 3 * i;
+        const float *q = all.out + 3 * i;
         assert_float_equal(q[0] + q[1] + q[2], 1, 1e-5);
         int best = q[1] > q[0] ? 1 : 0;
         best = q[2] > q[best] ? 2 : best;
@@ -302,9 +303,9 @@ static void divergence_stops(void **state)
     dlt_err_init(&err);
     char *end = NULL;
     int64_t n = 0;
-    assert_int_equal(
-        dlt_file_read(arena, "nan/status.json", 4096, DLT_E_BUG, DLT_NO_MARK, &end, &n, &err),
-        DLT_OK);
+    assert_int_equal(dlt_file_read(arena, "nan/status.json",
+                                   (DltFileRule){4096, DLT_E_BUG, DLT_NO_MARK}, &end, &n, &err),
+                     DLT_OK);
     assert_non_null(strstr(end, "\"exit\": 7"));
     dlt_arena_free(arena);
 }

@@ -96,7 +96,8 @@ static char *read_text(DltArena *arena, const char *path)
     dlt_err_init(&err);
     char *text = NULL;
     int64_t n = 0;
-    DltStatus status = dlt_file_read(arena, path, 1 << 20, DLT_E_BUG, DLT_NO_MARK, &text, &n, &err);
+    DltStatus status =
+        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &text, &n, &err);
     return status == DLT_OK ? text : NULL;
 }
 
@@ -247,8 +248,9 @@ static void bad_limits(void **state)
         Run *r = new_run();
         DltSpec *spec = NULL;
         const char *text = hang_config(r->arena, words[i]);
-        DltStatus status =
-            dlt_spec_read_text(r->arena, "t.yaml", text, ".", 0, NULL, &spec, &r->err);
+        DltStatus status = dlt_spec_read_stored(
+            r->arena, &(DltStored){.name = "t.yaml", .text = text, .folder = "."}, 0, NULL, &spec,
+            &r->err);
         assert_int_equal(status, DLT_E_CONFIG);
         assert_non_null(strstr(r->err.report[0].text, "train.guard.hang"));
         dlt_arena_free(r->arena);

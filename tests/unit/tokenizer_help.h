@@ -11,8 +11,8 @@ static inline DltStatus help_tokenizer(Help *h, const char *kind, const char *ya
     DltOpts *o = DLT_NEW(h->arena, DltOpts);
     *t = (DltTokenizer){.def = dlt_tokenizer_find(kind), .path = kind, .eot = -1};
     help_ok(h, dlt_yaml_parse(h->arena, "t.yaml", yaml, (int64_t)strlen(yaml), &tree, &h->err));
-    help_ok(h, dlt_schema_read(h->arena, t->def->fields, t->def->opt_size, tree, kind, DLT_NO_MARK,
-                               o, &h->err));
+    help_ok(h, dlt_schema_read(h->arena, t->def->fields, t->def->opt_size, tree,
+                               (DltWhere){kind, DLT_NO_MARK}, o, &h->err));
     if (t->def->check != NULL) DLT_TRY(t->def->check(o, &h->err));
     return t->def->open(h->arena, o, ".", t, &h->err);
 }
