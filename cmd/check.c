@@ -105,7 +105,7 @@ static DltStatus plan_variants(const DltArgs *args, Variant *v, int *n_variant, 
 static DltStatus measure(const DltArgs *args, const Variant *v, DltProfile *p, DltErr *err)
 {
     enum { N_STEPS = 50 };
-    const double budget_ms = 1000;
+    const double budget_ms = 3000;
     DltRunOptions options = dlt_run_options(args);
     DLT_TRY(dlt_profile(args->arena, v->spec, &options, N_STEPS, budget_ms, p, err));
     fprintf(stderr, "measured: %s on %s\n", v->word, p->device);

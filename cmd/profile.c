@@ -54,7 +54,8 @@ static DltStatus run(const DltArgs *args, DltErr *err)
     DltRunOptions options = dlt_run_options(args);
     DLT_TRY(
         dlt_spec_read(args->arena, args->word[0], args->n_override, args->override, &spec, err));
-    DLT_TRY(dlt_profile(args->arena, spec, &options, N_STEPS, INFINITY, &p, err));
+    DLT_TRY(dlt_profile(args->arena, spec, &options, args->steps > 0 ? args->steps : N_STEPS,
+                        INFINITY, &p, err));
     if (args->json) return print_json(&p, err);
     print_table(&p);
     return DLT_OK;
@@ -66,6 +67,6 @@ const DltCommand dlt_command_profile = {
     .help = "time, operations, bytes, share of peak and bound of every node of a step",
     .min_word = 1,
     .max_word = 1,
-    .options = (const char *const[]){"device", "threads", "json", NULL},
+    .options = (const char *const[]){"device", "threads", "steps", "json", NULL},
     .run = run,
 };

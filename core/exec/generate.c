@@ -1,6 +1,7 @@
 /* Text from a trained model, one id after the other: by a graph of one token with its keys and values in a
  * cache, or by whole windows; both in f32, so that they choose the same ids. The context is at most a window of T ids: when it is
- * full, its older half is dropped, so that a cache is filled anew only every T/2 ids. The choice of
+ * full, its older half is dropped, so that a cache is filled anew only every T/2 ids. Many ids at once fill it in one pass of a
+ * graph of L tokens, whose keys and values are copied into the cache. The choice of
  * id number i is a pure function of its scores, the seed and i. */
 #include "base/rng.h"
 #include "base/sys.h"
@@ -8,6 +9,9 @@
 #include "ops/decode.h"
 #include <math.h>
 #include <stdlib.h>
+
+/* Less than 1/FEW of the tokens that a fill graph has are cheaper one by one. */
+enum { FEW = 8 };
 
 typedef struct Choice {
     double p;
@@ -17,9 +21,11 @@ typedef struct Choice {
 typedef struct Generator {
     const DltGenerate *g;
     DltProgram *p;
-    int64_t window, vocab, n_cached;
+    DltProgram *fill; /* of n_fill tokens; NULL: a cache is filled one by one */
+    int64_t window, vocab, n_cached, n_fill;
     int32_t *ticket, *x; /* one window */
     void *out;           /* scores of one window */
+    char *pairs;         /* a cache on its way from one graph to the other */
     Choice *choice;      /* [vocab] */
 } Generator;
 
@@ -81,9 +87,8 @@ static DltStatus choose(Generator *r, const DltReal *score, int64_t number, int3
 /* ---- scores --------------------------------------------------------------------------------- */
 
 /* One run on x, as many ids as the graph takes. */
-static DltStatus run_graph(Generator *r, int32_t place, DltErr *err)
+static DltStatus run_graph(const Generator *r, const DltProgram *p, int32_t place, DltErr *err)
 {
-    const DltProgram *p = r->p;
     DltStepState state = {.update = 1, .n_micro = 1, .loss_scale = 1, .sample_weight = 1};
     DLT_TRY(dlt_exec_write(p->exec, p->m->step, &state, err));
     DLT_TRY(dlt_exec_write(p->exec, p->m->ticket, r->ticket, err));
@@ -99,9 +104,38 @@ static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t 
 {
     memset(r->x, 0, (size_t)r->window * sizeof *r->x);
     memcpy(r->x, context, (size_t)n * sizeof *r->x);
-    DLT_TRY(run_graph(r, 0, err));
+    DLT_TRY(run_graph(r, r->p, 0, err));
     DLT_TRY(dlt_exec_read(r->p->exec, r->p->m->out, r->out, err));
     *score = (const DltReal *)r->out + (n - 1) * r->p->m->out->shape.dim[2];
+    return DLT_OK;
+}
+
+/* The cache that the fill graph's tensor stands for; NULL: it is none. */
+static const DltTensor *cache_of(const Generator *r, const DltTensor *pairs)
+{
+    const DltTensor *cache = dlt_graph_find(r->p->m->graph, pairs->name);
+    return cache != NULL && cache->role == DLT_STATE && !cache->saved && pairs->role == DLT_STATE &&
+                   pairs->shape.rank == 3 && cache->shape.rank == 3
+               ? cache
+               : NULL;
+}
+
+/* Keys and values of the first n ids at once; those of the padding behind them are written anew before an id
+ * sees them. */
+static DltStatus fill_cache(Generator *r, const int32_t *context, int64_t n, DltErr *err)
+{
+    const DltGraph *g = r->fill->m->graph;
+    memset(r->x, 0, (size_t)r->n_fill * sizeof *r->x);
+    memcpy(r->x, context, (size_t)n * sizeof *r->x);
+    DLT_TRY(run_graph(r, r->fill, 0, err));
+    for (int i = 0; i < g->n_tensor; i++) {
+        const DltTensor *cache = cache_of(r, g->tensor[i]);
+        if (cache == NULL) continue;
+        memset(r->pairs, 0, (size_t)dlt_tensor_bytes(cache));
+        DLT_TRY(dlt_exec_read(r->fill->exec, g->tensor[i], r->pairs, err));
+        DLT_TRY(dlt_exec_write(r->p->exec, cache, r->pairs, err));
+    }
+    r->n_cached = n;
     return DLT_OK;
 }
 
@@ -109,20 +143,27 @@ static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t 
 static DltStatus scores_of_token(Generator *r, const int32_t *context, int64_t n,
                                  const DltReal **score, DltErr *err)
 {
+    bool worth = r->fill != NULL && r->n_cached == 0 && n - 1 >= r->n_fill / FEW;
+    if (worth) DLT_TRY(fill_cache(r, context, n - 1, err));
     for (; r->n_cached < n; r->n_cached++) {
         r->x[0] = context[r->n_cached];
-        DLT_TRY(run_graph(r, (int32_t)r->n_cached, err));
+        DLT_TRY(run_graph(r, r->p, (int32_t)r->n_cached, err));
     }
     DLT_TRY(dlt_exec_read(r->p->exec, r->p->m->out, r->out, err));
     *score = r->out;
     return DLT_OK;
 }
 
+/* Ids of a context whose older half was dropped. */
+static int64_t half(const Generator *r)
+{
+    return (r->window + 1) / 2;
+}
+
 /* Where the context of ids[n] begins. */
 static int64_t context_start(const Generator *r, int64_t start, int64_t n)
 {
-    if (n - start <= r->window) return start;
-    return n - (r->window + 1) / 2;
+    return n - start <= r->window ? start : n - half(r);
 }
 
 static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
@@ -171,7 +212,6 @@ static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
 {
     DltProgram *p = r->p;
     const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
-    r->window = ds->x_shape.dim[0];
     r->vocab = ds->vocab;
     DLT_TRY(check_model(p, spec, r->g->no_cache ? r->window : 1, err));
     r->ticket = dlt_host_memory(p->s, DLT_TICKET_INTS * sizeof *r->ticket);
@@ -183,6 +223,31 @@ static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
     memset(r->ticket, 0, DLT_TICKET_INTS * sizeof *r->ticket);
     r->ticket[DLT_TICKET_VALID] = 1;
     return DLT_OK;
+}
+
+/* A graph for the most ids that will have to be cached at once, if they are more than a few. */
+static DltStatus plan_fill(Generator *r, DltErr *err)
+{
+    const DltGenerate *g = r->g;
+    int64_t first = g->n_prompt < r->window ? g->n_prompt : r->window;
+    int64_t more = first + g->max_tokens - 1 > r->window ? half(r) : 0;
+    r->n_fill = (first > more ? first : more) - 1;
+    DltModelOptions options = {.split = -1, .batch = 1, .scores = true, .fill = r->n_fill};
+    if (r->n_fill < FEW) return DLT_OK;
+    return dlt_program_plan(r->p->s, &options, &r->fill, err);
+}
+
+/* Room for the largest cache. */
+static DltStatus open_fill(Generator *r, DltErr *err)
+{
+    int64_t most = 0;
+    for (int i = 0; i < r->fill->m->graph->n_tensor; i++) {
+        const DltTensor *cache = cache_of(r, r->fill->m->graph->tensor[i]);
+        if (cache != NULL && dlt_tensor_bytes(cache) > most) most = dlt_tensor_bytes(cache);
+    }
+    r->pairs = dlt_host_memory(r->p->s, (size_t)most + 1);
+    if (r->pairs == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of host memory for generation");
+    return dlt_program_bind(r->fill, r->p, NULL, err);
 }
 
 DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
@@ -197,10 +262,13 @@ DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt
     spec->train.precision = DLT_PRECISION_F32; /* whatever it was trained in: the weights are f32 */
     DLT_TRY(dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err));
     DLT_TRY(dlt_program_plan(s, &options, &r.p, err));
-    DLT_TRY(dlt_programs_fit(&r.p, 1, err));
+    r.window = spec->data.source[DLT_TRAIN].ds.x_shape.dim[0];
+    if (options.decode) DLT_TRY(plan_fill(&r, err));
+    DLT_TRY(dlt_programs_fit((DltProgram *[]){r.p, r.fill}, r.fill != NULL ? 2 : 1, err));
     DLT_TRY(dlt_program_bind(r.p, NULL, NULL, err));
     DLT_TRY(dlt_weights_load(r.p, ckpt, spec->eval_ema ? "ema/" : NULL, err));
     DLT_TRY(open_generator(&r, spec, err));
+    if (r.fill != NULL) DLT_TRY(open_fill(&r, err));
     int32_t *id = DLT_NEW_ARRAY(arena, g->n_prompt + g->max_tokens, int32_t);
     memcpy(id, g->prompt, (size_t)g->n_prompt * sizeof *id);
     return run_all(&r, id, g->n_prompt, err);

@@ -17,6 +17,9 @@ struct DltBuild {
     /* Decoding: [N, 1] tokens at position place (i32[1]) of a context; place NULL: whole windows. */
     DltTensor *place;
     int64_t context; /* tokens; 0: whole windows */
+    /* Filling: [N, L] tokens that a context of `context` tokens begins with; attention leaves keys and
+     * values behind for decoding (ops/decode.h). */
+    bool filling;
     DltTensor *step; /* u8[sizeof(DltStepState)] INPUT: see ops/step.h */
     DltTensor
         *scaler;    /* f32[DLT_SCALER] STATE: see ops/update_ops.h; NULL: the loss is not scaled */

@@ -164,6 +164,7 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
         DltRope rope = {.heads = a.heads + a.kv_heads, .head_dim = d, .base = c->rope_base};
         y = dlt_rope(b, y, &rope);
     }
+    if (b->filling) dlt_attention_pairs(b, y, &a);
     y = b->place ? dlt_attention_step(b, y, &a) : dlt_attention(b, y, &a);
     return dlt_layer_linear(b, y, &out);
 }

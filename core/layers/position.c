@@ -69,7 +69,7 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
     const Position *c = o->v;
     DltTensor *x = in[0];
     if (!dlt_layer_wants_tokens(b, o, x) || dlt_build_failed(b)) return dlt_build_poison(b);
-    int64_t t = b->place ? b->context : dlt_dim(x, 1), width = dlt_dim(x, 2);
+    int64_t n = dlt_dim(x, 1), t = b->context > 0 ? b->context : n, width = dlt_dim(x, 2);
     int64_t rows = c->max > 0 ? c->max : t;
     char text[DLT_TENSOR_TEXT];
     if (rows < t) {
@@ -87,8 +87,8 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
     if (b->place)
         return dlt_add(b, x,
                        dlt_reshape(b, dlt_embedding(b, b->place, w), dlt_shape3(1, 1, width)));
-    if (rows > t) w = dlt_slice(b, w, 0, 0, t);
-    return dlt_add(b, x, dlt_reshape(b, w, dlt_shape3(1, t, width)));
+    if (dlt_dim(w, 0) > n) w = dlt_slice(b, w, 0, 0, n);
+    return dlt_add(b, x, dlt_reshape(b, w, dlt_shape3(1, n, width)));
 }
 
 const DltLayerDef dlt_layer_position = {

@@ -1,6 +1,7 @@
 /* attention_step: shapes (formula in ops/decode.h). It is built for generation only and has no gradient. */
 #include "ops/decode.h"
 #include "ops/infer.h"
+#include "ops/shape_ops.h"
 
 #include <inttypes.h>
 
@@ -39,6 +40,20 @@ DltTensor *dlt_attention_step(DltBuild *b, DltTensor *qkv, const DltAttention *a
     cache->saved = false;
     return dlt_build_op(b, DLT_OP_attention_step, attr, (DltTensor *const[]){qkv, cache, b->place},
                         3);
+}
+
+void dlt_attention_pairs(DltBuild *b, DltTensor *qkv, const DltAttention *attr)
+{
+    if (dlt_build_failed(b)) return;
+    if (!attr->causal) {
+        (void)dlt_build_error(b, DLT_NOT_CAUSAL, b->scope);
+        return;
+    }
+    int64_t d = attr->head_dim;
+    DltTensor *pairs = dlt_slice(b, qkv, 2, attr->heads * d, 2 * attr->kv_heads * d);
+    if (dlt_build_failed(b)) return;
+    pairs->name = dlt_arena_printf(b->graph->arena, "%s.cache", b->scope);
+    pairs->role = DLT_STATE;
 }
 
 /* Over a full cache: q k^T and p v. */

@@ -51,13 +51,14 @@ static void add_fetch(const DltSpec *spec, const DltModelOptions *o, DltModelGra
     if (o->split >= 0) fetch.mask = spec->data.mask;
     b->step = m->step = dlt_input(b, "step", dlt_shape1((int64_t)sizeof(DltStepState)), DLT_U8);
     m->ticket = dlt_input(b, "ticket", dlt_shape2(o->batch, DLT_TICKET_INTS), DLT_I32);
-    DltShape token = dlt_shape1(1);
-    if (o->decode) {
-        b->context = ds->x_shape.dim[0];
-        b->place = m->place = dlt_input(b, "place", dlt_shape1(1), DLT_I32);
+    DltShape sample = ds->x_shape;
+    if (o->decode || o->fill > 0) {
+        b->context = sample.dim[0];
+        sample = dlt_shape1(o->decode ? 1 : o->fill);
+        b->filling = o->fill > 0;
     }
-    m->data_x =
-        dlt_input(b, "data.x", data_shape(o->decode ? &token : &ds->x_shape, rows), ds->x_dtype);
+    if (o->decode) b->place = m->place = dlt_input(b, "place", dlt_shape1(1), DLT_I32);
+    m->data_x = dlt_input(b, "data.x", data_shape(&sample, rows), ds->x_dtype);
     add_normalization(spec, m, ds);
     m->x = dlt_build_op(b, DLT_OP_fetch_x, &fetch,
                         (DltTensor *const[]){m->data_x, m->ticket, m->mean, m->rstd}, 4);
@@ -168,6 +169,16 @@ static void add_scaler(const DltSpec *spec, DltModelGraph *m)
     (void)dlt_build_node(b, DLT_OP_scale_loss, NULL, (DltTensor *const[]){b->step, b->scaler}, 2);
 }
 
+/* What lies behind the last kept keys and values is not computed. */
+static void cut_fill(DltModelGraph *m)
+{
+    DltGraph *g = m->graph;
+    while (g->n_node > 0 &&
+           (!g->node[g->n_node - 1]->out[0] || g->node[g->n_node - 1]->out[0]->role != DLT_STATE))
+        g->n_node--;
+    m->out = g->output = NULL;
+}
+
 static DltStatus build(const DltSpec *spec, const DltModelOptions *o, DltYaml *out,
                        DltModelGraph **model, DltErr *err)
 {
@@ -177,6 +188,10 @@ static DltStatus build(const DltSpec *spec, const DltModelOptions *o, DltYaml *o
     DLT_TRY(dlt_walk_model(spec, m, out, err));
     *model = m;
     if (o->split >= 0) return add_loss(spec, m, err);
+    if (o->fill > 0) {
+        cut_fill(m);
+        return m->build->status;
+    }
     m->graph->output = m->out;
     if (!o->scores) add_activation(spec, m, err);
     return m->build->status;

@@ -220,6 +220,9 @@ typedef struct DltModelOptions {
     bool scores; /* predict: the outputs without the loss's activation */
     /* predict: a token a sample, at the position that the input `place` says */
     bool decode;
+    /* predict: so many tokens a sample, the first of a context, up to the last keys and values that they
+     * leave behind for `decode`; 0: whole samples. */
+    int64_t fill;
 } DltModelOptions;
 /* Forward graph only; the caller runs the passes (dlt_spec_passes). */
 DltStatus dlt_spec_build(const DltSpec *spec, const DltModelOptions *o, DltModelGraph **model,

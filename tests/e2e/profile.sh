@@ -16,3 +16,4 @@ tr -d '\n' <"$work/json" | grep -q '"kernel": "fetch_x[^}]*"bytes": 20480\(\.0\)
     tr -d '\n' <"$work/json" | grep -q '"kernel": "matmul[^}]*"layer": "dense"[^}]*"flops": 7[89][0-9]*\(\.0\)*,' &&
     [ "$(grep -c '"bound": "\(compute\|memory\|latency\)"' "$work/json")" -eq "$(grep -c '"kernel"' "$work/json")" ]
 verdict "operations and bytes are the network's" $? "$work/json"
+answers "a number of steps" 0 "whole step without timers" "$dltrain" profile tests/gpu/mlp.yaml --device "$device" --steps 2

@@ -69,6 +69,15 @@ for name in learned waves rope rounded; do
         [ $code -eq 0 ] && cmp -s "$work/stdout" "$work/cached" && [ "$(grep -c . "$work/cached")" -gt 20 ]
         verdict "$name: with the cache as without, $how" $?
     done
+    # prompts that fill the cache in one pass: shorter than the window by some, by none, longer by one and by far
+    for length in 9 17 23 24 25 47 90; do
+        prompt=$(head -c $length "$text" | tr '\n' ' ')
+        run generate runs/$name --prompt "$prompt" --max-tokens 14 --json --seed $length
+        mv "$work/stdout" "$work/cached"
+        run generate runs/$name --prompt "$prompt" --max-tokens 14 --json --seed $length --no-cache
+        [ $code -eq 0 ] && cmp -s "$work/stdout" "$work/cached" && [ "$(grep -c . "$work/cached")" -gt 16 ]
+        verdict "$name: a prompt of $length characters, with the cache as without" $?
+    done
 done
 
 # windows that move with the epoch: a run that is cut in the middle of one ends with the same weights
@@ -157,3 +166,15 @@ refused "tokenize: a line without text" 3 "lines.jsonl: error: byte 14: the line
 verdict "and no shard is left" $?
 run tokenize "$text"
 refused "tokenize without a tokenizer" 2 "tokenize: which tokenizer?"
+
+# what does not fit together is told before a step, with file and offset or line
+run train raw.yaml "data.train={tokens: ids.bin, vocab: 300, layout: llmc}" --out "$work/runs/bad"
+refused "a wrong magic" 3 "ids.bin: error: byte 0: magic 23134561 is not that of a token shard"
+run train raw.yaml "data.train={tokens: ids.bin, vocab: 70000}" data.window=4 train.batch=2 --out "$work/runs/bad"
+refused "a vocabulary beyond 16-bit ids" 3 "ids.bin: error: its ids have 16 bits, which cannot hold a vocabulary of 70000"
+cp "$text" "$work/text.txt"
+sed 's/{heads: 4, causal/{heads: 7, causal/' "$work/learned.yaml" >"$work/heads.yaml"
+run check heads.yaml
+refused "heads that do not divide the width" 2 "heads.yaml:6:48: error: model[2].residual.body[1].attention.heads: 7 does not divide width 32 (divisors near: 4, 8)"
+[ ! -e "$work/runs/bad" ]
+verdict "and no run folder is left by any of them" $?

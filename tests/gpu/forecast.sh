@@ -13,7 +13,7 @@ compare() { # NAME ARGUMENTS...
     shift
     "$dltrain" plan "$@" --device "$device" --what-if train.recompute=none,mlp,blocks 2>"$work/log" | sed -n 's/^train.recompute=//p' >"$work/forecast"
     for value in none mlp blocks; do
-        ms=$("$dltrain" profile "$@" train.recompute=$value --device "$device" --json 2>>"$work/log" | sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' | head -n 1)
+        ms=$("$dltrain" profile "$@" train.recompute=$value --device "$device" --steps 3 --json 2>>"$work/log" | sed -n 's/.*"step_ms": \([0-9.]*\).*/\1/p' | head -n 1)
         awk -v value=$value -v got="$ms" '$1 == value { r = $5 / got; printf "%.3f ms forecast, %.3f ms measured, %+.1f%%\n", $5, got, 100 * r - 100; good = r > 0.85 && r < 1.15 } END { exit !good }' \
             "$work/forecast" >"$work/figures" 2>&1
         verdict "forecast of $name, $value: $(cat "$work/figures")" $? "$work/log"
