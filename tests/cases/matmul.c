@@ -28,6 +28,11 @@ static const Case rows[] = {
     {OP(matmul), .why = "past the tiles, not transposed", .in = {X(97, 300), W(300, 129)}, NN},
     {OP(matmul), .why = "whole tiles", .in = {X(96, 256), W(128, 256)}, NT},
 
+    {OP(matmul), .why = "long sums over the rows", .in = {X(1100, 34), W(40, 34)}, NT},
+    {OP(matmul), .why = "long sums, many columns, bias, gelu, pre saved",
+     .in = {X(3, 600), W(513, 600), P(513)}, EPILOGUE(.act = {DLT_FN_GELU, 0}, .save_pre = true),
+     .nmse_low = 4, .nmse_why = "pre may be rounded before the activation reads it"},
+
     {OP(matmul), .why = "bias", .in = {X(5, 33), W(17, 33), P(17)}, EPILOGUE(.save_pre = false)},
     {OP(matmul), .why = "relu", .in = {XF(NORMAL, 5, 33), W(17, 33)},
      EPILOGUE(.act = {DLT_FN_RELU, 0})},

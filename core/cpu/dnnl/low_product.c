@@ -1,6 +1,7 @@
 /* matmul of bf16 operands on matrix tiles: both operands are packed into tiles (A only where its rows don't fit), then
- * each task makes columns of c, 32 at a time, over a band of rows, with the whole sum over k in the tiles and the
- * epilogue on 32 x 32 sums in the first-level cache. Tasks depend on the shape alone.
+ * each task makes some columns of c, 32 at a time, over a band of rows. Long sums are cut into chunks, so that a chunk
+ * of b stays in the first-level cache and the band's chunk of a in the second while the columns go by; the epilogue
+ * works on 32 x 32 sums. Chunks depend on k alone, so threads change nothing.
  *   c = epilogue(op(a) op(b)) of ops/matmul.h; a, b bf16, everything else f32 or bf16, sums in f32 */
 #include "base/half.h"
 #include "cpu/dnnl/amx.h"
@@ -9,7 +10,9 @@ enum {
     SIDE = DLT_AMX_BLOCK,
     UNIT = 2 * DLT_AMX_TILE, /* packed: two tiles, 32 rows or columns of 32 terms */
     PACK_GRAIN = 32,         /* units of a packing task: 64 KiB */
-    BAND = 8                 /* blocks of rows in a task */
+    BAND = 8,                /* blocks of rows in a task */
+    CHUNK = 16,              /* steps: 32 KiB of b's 32 columns */
+    MAX_GROUP = 4            /* block columns of a task whose sums are cut */
 };
 
 /* Values in the graph, f32 or bf16. */
@@ -26,6 +29,8 @@ typedef struct Product {
         *b_tiles; /* [block of 32][step][2 tiles]; a_tiles NULL: a is read where it lies */
     Values bias, saved, c, pre;
     int64_t steps, m_blocks, n_blocks;
+    int64_t chunks, group; /* of steps; block columns of a task */
+    float *sums;           /* of each thread [group][BAND][32][32] */
 } Product;
 
 static bool packs_a(const DltNode *n, const DltGemm *g)
@@ -53,24 +58,33 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return false;
 }
 
+static int64_t packed_units(const DltNode *n, const DltGemm *g)
+{
+    int64_t sides = blocks(g->n, SIDE) + (packs_a(n, g) ? blocks(g->m, SIDE) : 0);
+    return sides * blocks(g->k, DLT_AMX_DEPTH);
+}
+
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
-    (void)dev;
     (void)err;
     DltGemm g = dlt_matmul_gemm(n);
-    int64_t units = blocks(g.n, SIDE) + (packs_a(n, &g) ? blocks(g.m, SIDE) : 0);
-    p->work_bytes = (size_t)(units * blocks(g.k, DLT_AMX_DEPTH) * UNIT) * sizeof(uint16_t);
+    size_t sums = MAX_GROUP * BAND * DLT_AMX_SUMS * sizeof(float);
+    p->work_bytes = (size_t)(packed_units(n, &g) * UNIT) * sizeof(uint16_t) +
+                    (size_t)dlt_cpu_threads(dev) * sums;
     return DLT_OK;
 }
 
-/* Unit [block][step] of an operand whose 32 rows (of A) or columns (of B) are `across` a matrix [rest][..]. */
+/* The unit-th of an operand: 32 rows (of A) or columns (of B) by 32 terms. They are taken as they lie in memory. */
 static void pack_unit(const Product *p, bool is_a, int64_t unit)
 {
-    int64_t side = unit / p->steps * SIDE, k = unit % p->steps * DLT_AMX_DEPTH;
-    int64_t size = is_a ? p->g.m : p->g.n, left = p->g.k - k;
     bool turned = is_a ? p->attr->ta : !p->attr->tb; /* k runs over rows of the matrix in memory */
+    int64_t sides = is_a ? p->m_blocks : p->n_blocks;
+    int64_t block = turned ? unit % sides : unit / p->steps;
+    int64_t step = turned ? unit / sides : unit % p->steps;
+    int64_t side = block * SIDE, k = step * DLT_AMX_DEPTH;
+    int64_t size = is_a ? p->g.m : p->g.n, left = p->g.k - k;
     const uint16_t *x = is_a ? p->a : p->b;
-    uint16_t *out = (is_a ? p->a_tiles : p->b_tiles) + unit * UNIT;
+    uint16_t *out = (is_a ? p->a_tiles : p->b_tiles) + (block * p->steps + step) * UNIT;
     for (int half = 0; half < 2; half++, out += DLT_AMX_TILE) {
         int64_t at = side + half * DLT_AMX_ROWS, there = at < size ? size - at : 0;
         if (at >= size) at = 0; /* a tile of zeros */
@@ -93,36 +107,23 @@ static void pack_task(void *ctx, int64_t begin, int64_t end)
 
 /* ---- epilogue ---- */
 
+enum { LANES = 16 };
+
 /* n <= 32 values from i on, as f32, zeros behind them. */
-DLT_INLINE void read_row(const Values *v, int64_t i, int64_t n, float *out)
+DLT_INLINE void read_row(const Values *v, int64_t i, int64_t n, bool low, float *out)
 {
-    DltV8 x;
+    DltV16 x;
     if (n == SIDE) {
-        for (int j = 0; j < SIDE; j += 8) {
-            dlt_v8_load(v->at, i + j, v->low, &x);
-            *(DltV8 *)(out + j) = x;
+        for (int j = 0; j < SIDE; j += LANES) {
+            dlt_v16_load(v->at, i + j, low, &x);
+            *(DltV16 *)(out + j) = x;
         }
         return;
     }
     for (int64_t j = 0; j < SIDE; j++)
-        out[j] = j >= n   ? 0.0F
-                 : v->low ? dlt_bf16_to(((const uint16_t *)v->at)[i + j])
-                          : ((const float *)v->at)[i + j];
-}
-
-DLT_INLINE void write_row(const Values *v, int64_t i, int64_t n, const float *x)
-{
-    if (n == SIDE) {
-        for (int j = 0; j < SIDE; j += 8)
-            dlt_v8_store(v->at, i + j, v->low, (const DltV8 *)(x + j));
-        return;
-    }
-    for (int64_t j = 0; j < n; j++) {
-        if (v->low)
-            ((uint16_t *)v->at)[i + j] = dlt_bf16_from(x[j]);
-        else
-            ((float *)v->at)[i + j] = x[j];
-    }
+        out[j] = j >= n ? 0.0F
+                 : low  ? dlt_bf16_to(((const uint16_t *)v->at)[i + j])
+                        : ((const float *)v->at)[i + j];
 }
 
 /* A block of sums: where it lies in c, and how much of it is there. */
@@ -137,32 +138,39 @@ static int64_t place(const Product *p, const Piece *at, int64_t row)
 
 DLT_CLONES static void read_rows(const Product *p, const Values *v, const Piece *at, float *x)
 {
-    if (v->low)
-        for (int64_t r = 0; r < at->rows; r++)
-            read_row(&(Values){v->at, true}, place(p, at, r), at->cols, x + r * SIDE);
-    else
-        for (int64_t r = 0; r < at->rows; r++)
-            read_row(&(Values){v->at, false}, place(p, at, r), at->cols, x + r * SIDE);
+    for (int64_t r = 0; r < at->rows; r++)
+        if (v->low)
+            read_row(v, place(p, at, r), at->cols, true, x + r * SIDE);
+        else
+            read_row(v, place(p, at, r), at->cols, false, x + r * SIDE);
 }
 
 DLT_CLONES static void write_rows(const Product *p, const Values *v, const Piece *at,
                                   const float *x)
 {
-    if (v->low)
-        for (int64_t r = 0; r < at->rows; r++)
-            write_row(&(Values){v->at, true}, place(p, at, r), at->cols, x + r * SIDE);
-    else
-        for (int64_t r = 0; r < at->rows; r++)
-            write_row(&(Values){v->at, false}, place(p, at, r), at->cols, x + r * SIDE);
+    int64_t first = place(p, at, 0), row = p->g.n;
+    if (v->low && at->cols == SIDE) {
+        dlt_amx_round(x, SIDE, (uint16_t *)v->at + first, row, at->rows);
+        return;
+    }
+    for (int64_t r = 0; r < at->rows; r++, first += row)
+        for (int64_t j = 0; j < at->cols; j++) {
+            if (v->low)
+                ((uint16_t *)v->at)[first + j] = dlt_bf16_from(x[r * SIDE + j]);
+            else
+                ((float *)v->at)[first + j] = x[r * SIDE + j];
+        }
 }
 
 DLT_CLONES static void add_bias(const Values *bias, const Piece *at, float *c)
 {
     float b[SIDE];
-    read_row(bias, at->col, at->cols, b);
-    for (int64_t i = 0; i < at->rows; i++)
-        for (int j = 0; j < SIDE; j++)
-            c[i * SIDE + j] += b[j];
+    read_row(bias, at->col, at->cols, bias->low, b);
+    DltV16 left = *(const DltV16 *)b, right = *(const DltV16 *)(b + LANES);
+    for (int64_t i = 0; i < at->rows; i++, c += SIDE) {
+        *(DltV16 *)c += left;
+        *(DltV16 *)(c + LANES) += right;
+    }
 }
 
 static void finish(const Product *p, const Piece *at, float *c)
@@ -182,46 +190,73 @@ static void finish(const Product *p, const Piece *at, float *c)
 
 /* ---- products ---- */
 
-static void block(const Product *p, int64_t i, int64_t j)
+/* Sums go straight to c: whole tiles of f32 without an epilogue. */
+static bool is_direct(const Product *p, const Piece *at)
 {
-    _Alignas(64) float sums[DLT_AMX_SUMS];
+    const DltEpilogue *e = &p->attr->ep;
+    return at->rows % DLT_AMX_ROWS == 0 && at->cols % DLT_AMX_ROWS == 0 && !p->c.low &&
+           !p->bias.at && !e->save_pre && !e->act.fn && !e->act_grad.fn;
+}
+
+/* A chunk of block (i, j), whose sums are gathered in `sums` where they don't go to c. */
+static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *sums)
+{
     int64_t unit = UNIT * (int64_t)sizeof(uint16_t), row_bytes = p->g.k * (int64_t)sizeof(uint16_t);
+    int64_t step = chunk * p->steps / p->chunks, end = (chunk + 1) * p->steps / p->chunks;
     Piece at = {i * SIDE, j * SIDE, p->g.m - i * SIDE, p->g.n - j * SIDE};
     if (at.rows > SIDE) at.rows = SIDE;
     if (at.cols > SIDE) at.cols = SIDE;
-    DltAmxBlock k = {.a = p->a_tiles ? p->a_tiles + i * p->steps * UNIT : p->a + at.row * p->g.k,
-                     .b = p->b_tiles + j * p->steps * UNIT,
+    DltAmxBlock k = {.a = p->a_tiles ? p->a_tiles + (i * p->steps + step) * UNIT
+                                     : p->a + at.row * p->g.k + step * DLT_AMX_DEPTH,
+                     .b = p->b_tiles + (j * p->steps + step) * UNIT,
                      .a_row = p->a_tiles ? 64 : row_bytes,
                      .a_step = p->a_tiles ? unit : 64,
                      .a_half = p->a_tiles ? unit / 2 : DLT_AMX_ROWS * row_bytes,
                      .b_row = 64,
                      .b_step = unit,
                      .b_half = unit / 2,
-                     .steps = p->steps,
+                     .steps = end - step,
                      .m_tiles = at.rows > DLT_AMX_ROWS ? 2 : 1,
                      .n_tiles = at.cols > DLT_AMX_ROWS ? 2 : 1};
-    const DltEpilogue *e = &p->attr->ep;
-    bool whole = at.rows % DLT_AMX_ROWS == 0 && at.cols % DLT_AMX_ROWS == 0 && !p->c.low &&
-                 !p->bias.at && !e->save_pre && !e->act.fn && !e->act_grad.fn;
-    if (whole) {
-        dlt_amx_block(&k, (float *)p->c.at + place(p, &at, 0), p->g.n, false);
+    if (is_direct(p, &at)) {
+        dlt_amx_block(&k, (float *)p->c.at + place(p, &at, 0), p->g.n, chunk > 0);
         return;
     }
-    dlt_amx_block(&k, sums, SIDE, false);
-    finish(p, &at, sums);
+    dlt_amx_block(&k, sums, SIDE, chunk > 0);
+    if (chunk + 1 == p->chunks) finish(p, &at, sums);
 }
 
-/* Task t: columns t % n_blocks of band t / n_blocks of rows. */
+/* Task t: group t % groups of block columns of band t / groups of rows. */
+static void one_task(const Product *p, int64_t t, float *sums)
+{
+    int64_t groups = blocks(p->n_blocks, p->group), row = t / groups * BAND;
+    int64_t col = t % groups * p->group, rows = p->m_blocks - row, cols = p->n_blocks - col;
+    if (rows > BAND) rows = BAND;
+    if (cols > p->group) cols = p->group;
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int64_t j = 0; j < cols; j++)
+            for (int64_t i = 0; i < rows; i++) {
+                int64_t at = p->chunks > 1 ? j * BAND + i : 0;
+                block(p, row + i, col + j, chunk, sums + at * DLT_AMX_SUMS);
+            }
+}
+
 static void task(void *ctx, int64_t begin, int64_t end)
 {
     const Product *p = ctx;
+    float *sums = p->sums + dlt_fast_worker() * MAX_GROUP * BAND * DLT_AMX_SUMS;
     dlt_amx_begin();
-    for (int64_t t = begin; t < end; t++) {
-        int64_t first = t / p->n_blocks * BAND, last = first + BAND;
-        for (int64_t i = first; i < last && i < p->m_blocks; i++)
-            block(p, i, t % p->n_blocks);
-    }
+    for (int64_t t = begin; t < end; t++)
+        one_task(p, t, sums);
     dlt_amx_end();
+}
+
+/* Enough tasks for the threads; groups only where chunks want their columns together. */
+static int64_t group_of(const Product *p, int64_t threads)
+{
+    int64_t tasks = blocks(p->m_blocks, BAND) * p->n_blocks, group = tasks / (4 * threads);
+    if (p->chunks == 1 || group < 1) return 1;
+    return group < MAX_GROUP ? group : MAX_GROUP;
 }
 
 static DltStatus launch(const DltCall *c, DltErr *err)
@@ -238,9 +273,13 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     p.n_blocks = blocks(p.g.n, SIDE);
     p.b_tiles = c->work;
     if (packs_a(n, &p.g)) p.a_tiles = p.b_tiles + p.n_blocks * p.steps * UNIT;
-    int64_t units = (p.n_blocks + (p.a_tiles ? p.m_blocks : 0)) * p.steps;
+    p.chunks = blocks(p.steps, CHUNK);
+    p.group = group_of(&p, dlt_pool_threads(c->stream));
+    int64_t units = packed_units(n, &p.g);
+    p.sums = (float *)(void *)(p.b_tiles + units * UNIT);
     dlt_pool_for(c->stream, units, PACK_GRAIN, pack_task, &p);
-    dlt_pool_for(c->stream, blocks(p.m_blocks, BAND) * p.n_blocks, 1, task, &p);
+    int64_t tasks = blocks(p.m_blocks, BAND) * blocks(p.n_blocks, p.group);
+    dlt_pool_for(c->stream, tasks, 1, task, &p);
     return DLT_OK;
 }
 
