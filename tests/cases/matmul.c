@@ -28,6 +28,11 @@ static const Case rows[] = {
     {OP(matmul), .why = "past the tiles, not transposed", .in = {X(97, 300), W(300, 129)}, NN},
     {OP(matmul), .why = "whole tiles", .in = {X(96, 256), W(128, 256)}, NT},
 
+    {OP(matmul), .why = "many rows", .in = {X(301, 410), W(410, 101)}, NN},
+    {OP(matmul), .why = "many rows, bias, times gelu gradient",
+     .in = {X(269, 70), W(101, 70), P(101), X(269, 101)}, EPILOGUE(.act_grad = {DLT_FN_GELU, 0})},
+    {OP(matmul), .why = "many rows, a transposed", .in = {X(210, 293), X(210, 52)},
+     ATTR(DltMatmul, .ta = true)},
     {OP(matmul), .why = "long sums over the rows", .in = {X(1100, 34), W(40, 34)}, NT},
     {OP(matmul), .why = "long sums, many columns, bias, gelu, pre saved",
      .in = {X(3, 600), W(513, 600), P(513)}, EPILOGUE(.act = {DLT_FN_GELU, 0}, .save_pre = true),

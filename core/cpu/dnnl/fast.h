@@ -51,8 +51,9 @@ extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_low_unary_fwd, dlt_low_unary_bwd, dlt_low_binary, dlt_low_bias_bwd,
     dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter,
     dlt_low_attention_fwd, dlt_low_attention_bwd;
-extern const DltKernel dlt_fast_first_conv_filter;         /* after oneDNN's in its list */
-extern const DltKernel dlt_fast_product, dlt_wide_product; /* before sgemm in its list */
+extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
+extern const DltKernel dlt_fast_product, dlt_wide_product,
+    dlt_tall_product; /* before sgemm in its list */
 
 /* Tasks over a DltFlat: y = act(x), and y = x * act'(saved), what matmul and convolution epilogues need, in place or
  * not. DLT_FLAT_GRAIN elements a task: 64 KiB, inside L2 with the output. */

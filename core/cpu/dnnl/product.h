@@ -37,6 +37,8 @@ typedef struct DltColumn {
     float *c;
     bool add;
 } DltColumn;
+/* For AVX-512. */
+void dlt_strip_columns(const DltColumn *k, int64_t width);
 /* n = width here; on any processor with AVX2. */
 void dlt_strip_multiply(const DltColumn *k, int64_t width);
 

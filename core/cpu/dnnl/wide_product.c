@@ -176,7 +176,7 @@ DLT_INLINE void column(const DltColumn *k, int vectors, bool packed)
         some_rows(k, row, 1, vectors, packed);
 }
 
-DLT_CLONES static void columns(const DltColumn *k, int64_t width)
+DLT_CLONES void dlt_strip_columns(const DltColumn *k, int64_t width)
 {
     bool packed = k->a.row == 1 && k->a.step == ROWS;
     if (width == COLS && packed)
@@ -202,7 +202,7 @@ DLT_CLONES static void narrow_columns(const DltColumn *k, int64_t width)
 void dlt_strip_multiply(const DltColumn *k, int64_t width)
 {
     if (dlt_dnnl_block() == 16)
-        columns(k, width);
+        dlt_strip_columns(k, width);
     else
         narrow_columns(k, width);
 }
@@ -242,7 +242,7 @@ DLT_CLONES static void one_task(const Wide *w, int64_t t)
             c.a =
                 (DltTileA){w->a + (matrix * groups(g) + row / ROWS) * c.group + k * ROWS, 1, ROWS};
         }
-        columns(&c, s.width);
+        dlt_strip_columns(&c, s.width);
     }
     dlt_product_epilogue(p, offset, rows, col, n);
 }
