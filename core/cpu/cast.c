@@ -63,18 +63,6 @@ static const Converter converters[DLT_N_DTYPE] = {
     [DLT_U8] = {read_u8, write_u8},
 };
 
-static void real_to_bf16(const DltReal *x, uint16_t *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = dlt_bf16_from((float)x[i]);
-}
-
-static void bf16_to_real(const uint16_t *x, DltReal *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (DltReal)dlt_bf16_to(x[i]);
-}
-
 void dlt_cast_run(DltDtype from, const void *src, DltDtype to, void *dst, int64_t n)
 {
     double block[BLOCK];
@@ -82,9 +70,9 @@ void dlt_cast_run(DltDtype from, const void *src, DltDtype to, void *dst, int64_
     if (from == to) {
         memcpy(dst, src, (size_t)n * from_bytes);
     } else if (from == DLT_F32 && to == DLT_BF16) {
-        real_to_bf16(src, dst, n);
+        dlt_narrow_run(src, dst, n);
     } else if (from == DLT_BF16 && to == DLT_F32) {
-        bf16_to_real(src, dst, n);
+        dlt_widen_run(src, dst, n);
     } else {
         for (int64_t i = 0; i < n; i += BLOCK) {
             int64_t m = n - i < BLOCK ? n - i : BLOCK;

@@ -19,16 +19,16 @@ static DltStatus check_ids(const DltTensor *t, const int32_t *ids, int64_t vocab
 static void forward_task(void *ctx, int64_t begin, int64_t end)
 {
     const DltCall *call = ctx;
-    int64_t d = call->node->in[1]->shape.dim[1];
+    const DltTensor *table = call->node->in[1];
+    size_t row = (size_t)table->shape.dim[1] * dlt_dtype_bytes(table->dtype);
     const int32_t *ids = call->in[0];
-    const DltReal *w = call->in[1];
-    DltReal *y = call->out[0];
-    for (int64_t i = begin; i < end; i++) {
-        memcpy(y + i * d, w + ids[i] * d, (size_t)d * sizeof *y);
-    }
+    const char *w = call->in[1];
+    char *y = call->out[0];
+    for (int64_t i = begin; i < end; i++)
+        memcpy(y + (size_t)i * row, w + (size_t)ids[i] * row, row);
 }
 
-/* y[i] = w[ids[i]].  ids i32 [..], w f32 [V,D], y f32 [.., D]. DATA when an id is outside the
+/* y[i] = w[ids[i]].  ids i32 [..], w [V,D], y [.., D] of one type. DATA when an id is outside the
  * table. shape_ops.h */
 static DltStatus forward(const DltCall *call, DltErr *err)
 {
@@ -75,7 +75,14 @@ static DltStatus backward(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-static const DltKernel plain_forward = {.name = "embedding_fwd.cpu.plain", .launch = forward};
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    if (n->in[1]->dtype == n->out[0]->dtype) return dlt_cpu_accepts_move(n, dev, why_not);
+    return dlt_cpu_refuse(why_not, "the table's type is not the output's");
+}
+
+static const DltKernel plain_forward = {
+    .name = "embedding_fwd.cpu.plain", .accepts = accepts, .launch = forward};
 const DltKernel *const dlt_cpu_embedding_fwd[] = {&plain_forward, NULL};
 
 static const DltKernel plain_backward = {.name = "embedding_bwd.cpu.plain", .launch = backward};

@@ -155,6 +155,9 @@ typedef struct DltEpilogueRow {
 } DltEpilogueRow;
 void dlt_epilogue_run(const DltEpilogue *ep, const DltEpilogueRow *row, DltReal *c, int64_t n);
 
+/* y = x rounded to bf16, nearest even, NaN stays one; and back. */
+void dlt_narrow_run(const DltReal *x, uint16_t *y, int64_t n);
+void dlt_widen_run(const uint16_t *x, DltReal *y, int64_t n);
 /* dst = src in another dtype; through double, so that every pair is exact or rounds once. */
 void dlt_cast_run(DltDtype from, const void *src, DltDtype to, void *dst, int64_t n);
 /* Any dtype and layout to any other, in parallel: from and to have equal shapes. */

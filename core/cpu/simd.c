@@ -1,5 +1,6 @@
 /* The one file of the CPU backend that knows instruction sets: a register tile for AVX2 with fused
- * multiply-add (Intel Haswell, AMD Zen and later), sums of squares and the pause of a spinning thread. Chosen when a
+ * multiply-add (Intel Haswell, AMD Zen and later), sums of squares, conversions to and from bf16, and the
+ * pause of a spinning thread. Chosen when a
  * kernel is selected, by what the processor says; other machines use the portable forms. */
 #include "cpu/device.h"
 #include "cpu/gemm.h"
@@ -41,6 +42,28 @@ CLONES double dlt_cpu_squares(const DltReal *x, int64_t n)
     for (int k = 0; k < LANES; k++)
         eight[k % 8] += lane[k];
     return dlt_lanes_total(eight);
+}
+
+/* The rounding of dlt_bf16_from without branches. */
+CLONES void dlt_narrow_run(const DltReal *restrict x, uint16_t *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)x[i];
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+        y[i] = (uint16_t)(v == v ? rounded : quiet);
+    }
+}
+
+CLONES void dlt_widen_run(const uint16_t *restrict x, DltReal *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)x[i] << 16;
+        float v;
+        memcpy(&v, &bits, sizeof v);
+        y[i] = (DltReal)v;
+    }
 }
 
 #if defined(__x86_64__) && !defined(DLT_REAL_DOUBLE)

@@ -3,7 +3,7 @@
 #include "cpu/act.h"
 #include "cpu/plain.h"
 
-enum { BLOCK = 64 };
+enum { BLOCK = 64, EXP_BLOCK = 16 /* ten classes fill most of it */ };
 
 /* Blocks of BLOCK elements that do not overlap, so that the loops vectorise also in place. */
 typedef struct UnaryRow {
@@ -70,21 +70,25 @@ void dlt_unary_grad_run(const DltUnary *f, const DltReal *dy, const DltReal *sav
 
 static void exp_block(const DltReal *restrict x, DltReal shift, DltReal *restrict y)
 {
-    for (int i = 0; i < BLOCK; i++)
+    for (int i = 0; i < EXP_BLOCK; i++)
         y[i] = dlt_exp(x[i] - shift);
 }
 
 double dlt_exp_run(const DltReal *x, DltReal shift, DltReal *y, int64_t n)
 {
-    DltReal in[BLOCK] = {0}, out[BLOCK];
+    DltReal in[EXP_BLOCK] = {0}, out[EXP_BLOCK];
     double sum = 0;
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        memcpy(in, x + i, block_bytes(n - i));
-        exp_block(in, shift, out);
-        sum += dlt_sum(out, n - i < BLOCK ? n - i : BLOCK);
-        if (y != NULL) memcpy(y + i, out, block_bytes(n - i));
+    int64_t i = 0;
+    for (; i + EXP_BLOCK <= n; i += EXP_BLOCK) {
+        exp_block(x + i, shift, out);
+        sum += dlt_sum(out, EXP_BLOCK);
+        if (y != NULL) memcpy(y + i, out, sizeof out);
     }
-    return sum;
+    if (i == n) return sum;
+    memcpy(in, x + i, (size_t)(n - i) * sizeof *x);
+    exp_block(in, shift, out);
+    if (y != NULL) memcpy(y + i, out, (size_t)(n - i) * sizeof *y);
+    return sum + dlt_sum(out, n - i);
 }
 
 void dlt_epilogue_run(const DltEpilogue *ep, const DltEpilogueRow *row, DltReal *c, int64_t n)

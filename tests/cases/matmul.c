@@ -34,6 +34,8 @@ static const Case rows[] = {
     {OP(matmul), .why = "many rows, a transposed", .in = {X(210, 293), X(210, 52)},
      ATTR(DltMatmul, .ta = true)},
     {OP(matmul), .why = "long sums over the rows", .in = {X(1100, 34), W(40, 34)}, NT},
+    {OP(matmul), .why = "few rows, whole tiles of columns, long sums, relu",
+     .in = {X(37, 544), W(272, 544), P(272)}, EPILOGUE(.act = {DLT_FN_RELU, 0})},
     {OP(matmul), .why = "long sums, many columns, bias, gelu, pre saved",
      .in = {X(3, 600), W(513, 600), P(513)}, EPILOGUE(.act = {DLT_FN_GELU, 0}, .save_pre = true),
      .nmse_low = 4, .nmse_why = "pre may be rounded before the activation reads it"},

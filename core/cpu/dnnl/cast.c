@@ -11,13 +11,13 @@ typedef struct Cast {
 static void narrow_task(void *ctx, int64_t begin, int64_t end)
 {
     const Cast *c = ctx;
-    dlt_fast_narrow((const float *)c->x + begin, (uint16_t *)c->y + begin, end - begin);
+    dlt_narrow_run((const float *)c->x + begin, (uint16_t *)c->y + begin, end - begin);
 }
 
 static void widen_task(void *ctx, int64_t begin, int64_t end)
 {
     const Cast *c = ctx;
-    dlt_fast_widen((const uint16_t *)c->x + begin, (float *)c->y + begin, end - begin);
+    dlt_widen_run((const uint16_t *)c->x + begin, (float *)c->y + begin, end - begin);
 }
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)

@@ -69,9 +69,6 @@ typedef struct DltFlatLow {
     const uint16_t *x, *saved;
     uint16_t *y;
 } DltFlatLow;
-/* y = x rounded to bf16, nearest even; and back. */
-void dlt_fast_narrow(const float *x, uint16_t *y, int64_t n);
-void dlt_fast_widen(const uint16_t *x, float *y, int64_t n);
 void dlt_fast_act_low(void *flat, int64_t begin, int64_t end);
 void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made,
                      const void *saved);

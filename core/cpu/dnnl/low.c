@@ -6,27 +6,6 @@
 
 enum { PIECE = 512 };
 
-DLT_CLONES void dlt_fast_widen(const uint16_t *x, float *y, int64_t n)
-{
-    DltV8 v;
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        dlt_v8_load(x, i, true, &v);
-        *(DltV8 *)(y + i) = v;
-    }
-    for (; i < n; i++)
-        y[i] = dlt_bf16_to(x[i]);
-}
-
-DLT_CLONES void dlt_fast_narrow(const float *x, uint16_t *y, int64_t n)
-{
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        dlt_v8_store(y, i, true, (const DltV8 *)(x + i));
-    for (; i < n; i++)
-        y[i] = dlt_bf16_from(x[i]);
-}
-
 /* y = act(x), or x * act'(saved) where saved is there; all bf16. */
 void dlt_fast_act_low(void *flat, int64_t begin, int64_t end)
 {
@@ -34,14 +13,14 @@ void dlt_fast_act_low(void *flat, int64_t begin, int64_t end)
     float x[PIECE], s[PIECE];
     for (int64_t i = begin; i < end; i += PIECE) {
         int64_t n = end - i < PIECE ? end - i : PIECE;
-        dlt_fast_widen(f->x + i, x, n);
-        if (f->saved) dlt_fast_widen(f->saved + i, s, n);
+        dlt_widen_run(f->x + i, x, n);
+        if (f->saved) dlt_widen_run(f->saved + i, s, n);
         DltFlat wide = {.fn = f->fn, .x = x, .saved = s, .y = x};
         if (f->saved)
             dlt_fast_act_grad(&wide, 0, n);
         else
             dlt_fast_act(&wide, 0, n);
-        dlt_fast_narrow(x, f->y + i, n);
+        dlt_narrow_run(x, f->y + i, n);
     }
 }
 
@@ -71,18 +50,21 @@ typedef struct Pair {
     const uint16_t *a, *b;
     uint16_t *y;
     DltBinaryFn fn;
+    int64_t n_b; /* elements of b, which is repeated */
 } Pair;
 
 DLT_INLINE void combine(const Pair *p, int64_t begin, int64_t end, DltBinaryFn fn)
 {
     float a[PIECE], b[PIECE];
-    for (int64_t i = begin; i < end; i += PIECE) {
-        int64_t n = end - i < PIECE ? end - i : PIECE;
-        dlt_fast_widen(p->a + i, a, n);
-        dlt_fast_widen(p->b + i, b, n);
+    for (int64_t i = begin, n; i < end; i += n) {
+        int64_t at = i % p->n_b;
+        n = end - i < PIECE ? end - i : PIECE;
+        if (n > p->n_b - at) n = p->n_b - at;
+        dlt_widen_run(p->a + i, a, n);
+        dlt_widen_run(p->b + at, b, n);
         for (int64_t j = 0; j < n; j++)
             a[j] = fn == DLT_ADD ? a[j] + b[j] : fn == DLT_SUB ? a[j] - b[j] : a[j] * b[j];
-        dlt_fast_narrow(a, p->y + i, n);
+        dlt_narrow_run(a, p->y + i, n);
     }
 }
 
@@ -97,13 +79,26 @@ DLT_CLONES static void pair_task(void *ctx, int64_t begin, int64_t end)
         combine(p, begin, end, DLT_MUL);
 }
 
+/* b is a repeated: all of its dims are a's behind those that are 1. */
+static bool repeats(const DltShape *a, const DltShape *b)
+{
+    int i = 0;
+    while (i < b->rank && b->dim[i] == 1)
+        i++;
+    while (i < b->rank && b->dim[i] == a->dim[i])
+        i++;
+    return i == b->rank;
+}
+
 static bool binary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     const DltBinary *a = n->attr;
-    if (a->fn <= DLT_MUL && dlt_shape_equal(&n->in[0]->shape, &n->in[1]->shape))
-        return accepts(n, dev, why_not);
+    const DltTensor *x = n->in[0], *y = n->in[1];
+    bool same = dlt_shape_equal(&x->shape, &y->shape);
+    bool flat = x->layout == DLT_PLAIN && repeats(&x->shape, &y->shape);
+    if (a->fn <= DLT_MUL && (same || flat)) return accepts(n, dev, why_not);
     snprintf(why_not->text, sizeof why_not->text,
-             "broadcast and division are left to the plain kernel");
+             "other broadcasts and division are left to the plain kernel");
     return false;
 }
 
@@ -111,7 +106,7 @@ static DltStatus binary(const DltCall *c, DltErr *err)
 {
     (void)err;
     const DltBinary *a = c->node->attr;
-    Pair p = {c->in[0], c->in[1], c->out[0], a->fn};
+    Pair p = {c->in[0], c->in[1], c->out[0], a->fn, dlt_count(c->node->in[1])};
     dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, pair_task, &p);
     return DLT_OK;
 }

@@ -126,7 +126,7 @@ DLT_CLONES static void write_block(float *sums, const float *factor, int64_t row
         return;
     }
     for (int64_t r = 0; r < rows; r++)
-        dlt_fast_narrow(sums + r * SIDE, out + r * row, cols);
+        dlt_narrow_run(sums + r * SIDE, out + r * row, cols);
 }
 
 /* ---- forward ---- */
@@ -282,8 +282,8 @@ static void backward_head(const DltHeads *x, const Scratch *w, int64_t b, int64_
             backward_queries(x, w, b * x->a->heads + h, q0);
     uint16_t *dk = (uint16_t *)x->dqkv + dlt_head_at(x, b, kv), *dv = dk + x->a->kv_heads * x->d;
     for (int64_t r = 0; r < x->t; r++) {
-        dlt_fast_narrow(w->dk + r * x->cols, dk + r * x->width, x->d);
-        dlt_fast_narrow(w->dv + r * x->cols, dv + r * x->width, x->d);
+        dlt_narrow_run(w->dk + r * x->cols, dk + r * x->width, x->d);
+        dlt_narrow_run(w->dv + r * x->cols, dv + r * x->width, x->d);
     }
 }
 

@@ -1,5 +1,6 @@
 /* matmul of bf16 operands on matrix tiles: both operands are packed into tiles (A only where its rows don't fit), then
- * each task makes some columns of c, 32 at a time, over a band of rows. Long sums are cut into chunks, so that a chunk
+ * each task makes some columns of c, 32 at a time, over a band of rows. Where b's rows are many and fit as they lie, c is
+ * made turned, b being A and a being B, so that the smaller operand is packed. Long sums are cut into chunks, so that a chunk
  * of b stays in the first-level cache and the band's chunk of a in the second while the columns go by; the epilogue
  * works on 32 x 32 sums. Chunks depend on k alone, so threads change nothing.
  *   c = epilogue(op(a) op(b)) of ops/matmul.h; a, b bf16, everything else f32 or bf16, sums in f32 */
@@ -21,23 +22,25 @@ typedef struct Values {
     bool low;
 } Values;
 
+/* A or B of the tile products: its rows (A) or columns (B), and how they lie in memory. */
+typedef struct Operand {
+    const uint16_t *x;
+    int64_t size, blocks; /* rows or columns, and in 32s */
+    bool along;           /* terms are neighbours in memory */
+    bool packed;
+    uint16_t *tiles; /* [block][step][2 tiles], where it is packed */
+} Operand;
+
 typedef struct Product {
     const DltMatmul *attr;
     DltGemm g;
-    const uint16_t *a, *b;
-    uint16_t *a_tiles,
-        *b_tiles; /* [block of 32][step][2 tiles]; a_tiles NULL: a is read where it lies */
+    Operand a, b;
+    bool turned; /* A is the node's b, and sums are those of c turned */
     Values bias, saved, c, pre;
-    int64_t steps, m_blocks, n_blocks;
+    int64_t steps;
     int64_t chunks, group; /* of steps; block columns of a task */
     float *sums;           /* of each thread [group][BAND][32][32] */
 } Product;
-
-static bool packs_a(const DltNode *n, const DltGemm *g)
-{
-    const DltMatmul *m = n->attr;
-    return m->ta || g->k % DLT_AMX_DEPTH != 0 || g->m % DLT_AMX_ROWS != 0;
-}
 
 static int64_t blocks(int64_t n, int64_t side)
 {
@@ -58,51 +61,71 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return false;
 }
 
-static int64_t packed_units(const DltNode *n, const DltGemm *g)
+static Operand operand_of(int64_t size, int64_t k, bool along, bool is_a)
 {
-    int64_t sides = blocks(g->n, SIDE) + (packs_a(n, g) ? blocks(g->m, SIDE) : 0);
-    return sides * blocks(g->k, DLT_AMX_DEPTH);
+    bool fits = along && k % DLT_AMX_DEPTH == 0 && size % DLT_AMX_ROWS == 0;
+    return (Operand){
+        .size = size, .blocks = blocks(size, SIDE), .along = along, .packed = !is_a || !fits};
+}
+
+static Product product_of(const DltNode *n)
+{
+    const DltMatmul *m = n->attr;
+    Product p = {.attr = m, .g = dlt_matmul_gemm(n)};
+    p.steps = blocks(p.g.k, DLT_AMX_DEPTH);
+    p.chunks = blocks(p.steps, CHUNK);
+    p.a = operand_of(p.g.n, p.g.k, m->tb, true);
+    p.b = operand_of(p.g.m, p.g.k, !m->ta, false);
+    p.turned = !p.a.packed && p.g.m < p.g.n;
+    if (p.turned) return p;
+    p.a = operand_of(p.g.m, p.g.k, !m->ta, true);
+    p.b = operand_of(p.g.n, p.g.k, m->tb, false);
+    return p;
+}
+
+static int64_t units(const Product *p, const Operand *o)
+{
+    return o->packed ? o->blocks * p->steps : 0;
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
-    DltGemm g = dlt_matmul_gemm(n);
+    Product q = product_of(n);
     size_t sums = MAX_GROUP * BAND * DLT_AMX_SUMS * sizeof(float);
-    p->work_bytes = (size_t)(packed_units(n, &g) * UNIT) * sizeof(uint16_t) +
+    p->work_bytes = (size_t)((units(&q, &q.a) + units(&q, &q.b)) * UNIT) * sizeof(uint16_t) +
                     (size_t)dlt_cpu_threads(dev) * sums;
     return DLT_OK;
 }
 
-/* The unit-th of an operand: 32 rows (of A) or columns (of B) by 32 terms. They are taken as they lie in memory. */
-static void pack_unit(const Product *p, bool is_a, int64_t unit)
+/* Units [begin, end) of an operand, 32 rows or columns by 32 terms each; they are taken as they lie in memory. */
+static void pack_units(const Product *p, const Operand *o, bool is_a, int64_t begin, int64_t end)
 {
-    bool turned = is_a ? p->attr->ta : !p->attr->tb; /* k runs over rows of the matrix in memory */
-    int64_t sides = is_a ? p->m_blocks : p->n_blocks;
-    int64_t block = turned ? unit % sides : unit / p->steps;
-    int64_t step = turned ? unit / sides : unit % p->steps;
-    int64_t side = block * SIDE, k = step * DLT_AMX_DEPTH;
-    int64_t size = is_a ? p->g.m : p->g.n, left = p->g.k - k;
-    const uint16_t *x = is_a ? p->a : p->b;
-    uint16_t *out = (is_a ? p->a_tiles : p->b_tiles) + (block * p->steps + step) * UNIT;
-    for (int half = 0; half < 2; half++, out += DLT_AMX_TILE) {
-        int64_t at = side + half * DLT_AMX_ROWS, there = at < size ? size - at : 0;
-        if (at >= size) at = 0; /* a tile of zeros */
-        if (turned)
-            dlt_amx_pack(is_a ? DLT_AMX_A_TURN : DLT_AMX_B, x + k * size + at, size, left, there,
-                         out);
-        else
-            dlt_amx_pack(is_a ? DLT_AMX_A : DLT_AMX_B_TURN, x + at * p->g.k + k, p->g.k, there,
-                         left, out);
+    DltAmxForm form =
+        is_a ? (o->along ? DLT_AMX_A : DLT_AMX_A_TURN) : (o->along ? DLT_AMX_B_TURN : DLT_AMX_B);
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t block = o->along ? unit / p->steps : unit % o->blocks;
+        int64_t step = o->along ? unit % p->steps : unit / o->blocks;
+        int64_t k = step * DLT_AMX_DEPTH, left = p->g.k - k;
+        uint16_t *out = o->tiles + (block * p->steps + step) * UNIT;
+        for (int half = 0; half < 2; half++, out += DLT_AMX_TILE) {
+            int64_t at = block * SIDE + half * DLT_AMX_ROWS, there = o->size - at;
+            if (there <= 0) at = there = 0; /* a tile of zeros */
+            if (o->along)
+                dlt_amx_pack(form, o->x + at * p->g.k + k, p->g.k, there, left, out);
+            else
+                dlt_amx_pack(form, o->x + k * o->size + at, o->size, left, there, out);
+        }
     }
 }
 
+/* Units [begin, end) of B, then those of A. */
 static void pack_task(void *ctx, int64_t begin, int64_t end)
 {
     const Product *p = ctx;
-    int64_t of_b = p->n_blocks * p->steps;
-    for (int64_t u = begin; u < end; u++)
-        pack_unit(p, u >= of_b, u >= of_b ? u - of_b : u);
+    int64_t of_b = units(p, &p->b);
+    pack_units(p, &p->b, false, begin, end < of_b ? end : of_b);
+    pack_units(p, &p->a, true, begin < of_b ? 0 : begin - of_b, end - of_b);
 }
 
 /* ---- epilogue ---- */
@@ -194,8 +217,37 @@ static void finish(const Product *p, const Piece *at, float *c)
 static bool is_direct(const Product *p, const Piece *at)
 {
     const DltEpilogue *e = &p->attr->ep;
-    return at->rows % DLT_AMX_ROWS == 0 && at->cols % DLT_AMX_ROWS == 0 && !p->c.low &&
-           !p->bias.at && !e->save_pre && !e->act.fn && !e->act_grad.fn;
+    return !p->turned && at->rows % DLT_AMX_ROWS == 0 && at->cols % DLT_AMX_ROWS == 0 &&
+           !p->c.low && !p->bias.at && !e->save_pre && !e->act.fn && !e->act_grad.fn;
+}
+
+/* y[c][r] = x[r][c] of 32 x 32 sums */
+DLT_CLONES static void turn_sums(const float *x, float *y)
+{
+    for (int r = 0; r < SIDE; r += LANES)
+        for (int c = 0; c < SIDE; c += LANES) {
+            DltU16 in[LANES], out[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                in[i] = *(const DltU16 *)(const void *)(x + (r + i) * SIDE + c);
+            dlt_u16_turn(in, out);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                *(DltU16 *)(void *)(y + (c + i) * SIDE + r) = out[i];
+        }
+}
+
+/* What follows the last chunk of a block of sums. */
+static void end_block(const Product *p, const Piece *at, float *sums)
+{
+    _Alignas(64) float turned[DLT_AMX_SUMS];
+    if (!p->turned) {
+        finish(p, at, sums);
+        return;
+    }
+    Piece other = {at->col, at->row, at->cols, at->rows};
+    turn_sums(sums, turned);
+    finish(p, &other, turned);
 }
 
 /* A chunk of block (i, j), whose sums are gathered in `sums` where they don't go to c. */
@@ -203,15 +255,16 @@ static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *
 {
     int64_t unit = UNIT * (int64_t)sizeof(uint16_t), row_bytes = p->g.k * (int64_t)sizeof(uint16_t);
     int64_t step = chunk * p->steps / p->chunks, end = (chunk + 1) * p->steps / p->chunks;
-    Piece at = {i * SIDE, j * SIDE, p->g.m - i * SIDE, p->g.n - j * SIDE};
+    Piece at = {i * SIDE, j * SIDE, p->a.size - i * SIDE, p->b.size - j * SIDE};
     if (at.rows > SIDE) at.rows = SIDE;
     if (at.cols > SIDE) at.cols = SIDE;
-    DltAmxBlock k = {.a = p->a_tiles ? p->a_tiles + (i * p->steps + step) * UNIT
-                                     : p->a + at.row * p->g.k + step * DLT_AMX_DEPTH,
-                     .b = p->b_tiles + (j * p->steps + step) * UNIT,
-                     .a_row = p->a_tiles ? 64 : row_bytes,
-                     .a_step = p->a_tiles ? unit : 64,
-                     .a_half = p->a_tiles ? unit / 2 : DLT_AMX_ROWS * row_bytes,
+    bool packed = p->a.packed;
+    DltAmxBlock k = {.a = packed ? p->a.tiles + (i * p->steps + step) * UNIT
+                                 : p->a.x + at.row * p->g.k + step * DLT_AMX_DEPTH,
+                     .b = p->b.tiles + (j * p->steps + step) * UNIT,
+                     .a_row = packed ? 64 : row_bytes,
+                     .a_step = packed ? unit : 64,
+                     .a_half = packed ? unit / 2 : DLT_AMX_ROWS * row_bytes,
                      .b_row = 64,
                      .b_step = unit,
                      .b_half = unit / 2,
@@ -223,14 +276,14 @@ static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *
         return;
     }
     dlt_amx_block(&k, sums, SIDE, chunk > 0);
-    if (chunk + 1 == p->chunks) finish(p, &at, sums);
+    if (chunk + 1 == p->chunks) end_block(p, &at, sums);
 }
 
 /* Task t: group t % groups of block columns of band t / groups of rows. */
 static void one_task(const Product *p, int64_t t, float *sums)
 {
-    int64_t groups = blocks(p->n_blocks, p->group), row = t / groups * BAND;
-    int64_t col = t % groups * p->group, rows = p->m_blocks - row, cols = p->n_blocks - col;
+    int64_t groups = blocks(p->b.blocks, p->group), row = t / groups * BAND;
+    int64_t col = t % groups * p->group, rows = p->a.blocks - row, cols = p->b.blocks - col;
     if (rows > BAND) rows = BAND;
     if (cols > p->group) cols = p->group;
     for (int64_t chunk = 0; chunk < p->chunks; chunk++)
@@ -251,34 +304,31 @@ static void task(void *ctx, int64_t begin, int64_t end)
     dlt_amx_end();
 }
 
-/* Enough tasks for the threads; groups only where chunks want their columns together. */
+/* Columns of one task use the band's chunk of a together, as far as there is work for all threads. */
 static int64_t group_of(const Product *p, int64_t threads)
 {
-    int64_t tasks = blocks(p->m_blocks, BAND) * p->n_blocks, group = tasks / (4 * threads);
-    if (p->chunks == 1 || group < 1) return 1;
-    return group < MAX_GROUP ? group : MAX_GROUP;
+    int64_t group = p->chunks > 1 ? MAX_GROUP : 1, bands = blocks(p->a.blocks, BAND);
+    while (group > 1 && bands * blocks(p->b.blocks, group) < 2 * threads)
+        group /= 2;
+    return group;
 }
 
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     (void)err;
     const DltNode *n = c->node;
-    Product p = {.attr = n->attr, .g = dlt_matmul_gemm(n), .a = c->in[0], .b = c->in[1]};
+    Product p = product_of(n);
+    p.a.x = c->in[p.turned], p.b.x = c->in[!p.turned];
     p.bias = (Values){c->in[2], n->in[2] && n->in[2]->dtype == DLT_BF16};
     p.saved = (Values){c->in[3], n->in[3] && n->in[3]->dtype == DLT_BF16};
     p.c = (Values){c->out[0], n->out[0]->dtype == DLT_BF16};
     p.pre = (Values){c->out[1], n->out[1] && n->out[1]->dtype == DLT_BF16};
-    p.steps = blocks(p.g.k, DLT_AMX_DEPTH);
-    p.m_blocks = blocks(p.g.m, SIDE);
-    p.n_blocks = blocks(p.g.n, SIDE);
-    p.b_tiles = c->work;
-    if (packs_a(n, &p.g)) p.a_tiles = p.b_tiles + p.n_blocks * p.steps * UNIT;
-    p.chunks = blocks(p.steps, CHUNK);
     p.group = group_of(&p, dlt_pool_threads(c->stream));
-    int64_t units = packed_units(n, &p.g);
-    p.sums = (float *)(void *)(p.b_tiles + units * UNIT);
-    dlt_pool_for(c->stream, units, PACK_GRAIN, pack_task, &p);
-    int64_t tasks = blocks(p.m_blocks, BAND) * blocks(p.n_blocks, p.group);
+    p.b.tiles = c->work;
+    p.a.tiles = p.b.tiles + units(&p, &p.b) * UNIT;
+    p.sums = (float *)(void *)(p.a.tiles + units(&p, &p.a) * UNIT);
+    dlt_pool_for(c->stream, units(&p, &p.a) + units(&p, &p.b), PACK_GRAIN, pack_task, &p);
+    int64_t tasks = blocks(p.a.blocks, BAND) * blocks(p.b.blocks, p.group);
     dlt_pool_for(c->stream, tasks, 1, task, &p);
     return DLT_OK;
 }

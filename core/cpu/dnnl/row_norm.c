@@ -31,7 +31,7 @@ static const float *row_in(const Norm *n, const void *t, int64_t r, float *copy)
 {
     if (!t) return NULL;
     if (!n->low) return (const float *)t + r * n->c;
-    dlt_fast_widen((const uint16_t *)t + r * n->c, copy, n->c);
+    dlt_widen_run((const uint16_t *)t + r * n->c, copy, n->c);
     return copy;
 }
 
@@ -43,7 +43,7 @@ static float *row_out(const Norm *n, void *t, int64_t r, float *copy)
 
 static void row_done(const Norm *n, void *t, int64_t r, const float *copy)
 {
-    if (t && n->low) dlt_fast_narrow(copy, (uint16_t *)t + r * n->c, n->c);
+    if (t && n->low) dlt_narrow_run(copy, (uint16_t *)t + r * n->c, n->c);
 }
 
 static Norm norm_of(const DltCall *call, const DltTensor *x)

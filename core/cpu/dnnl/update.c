@@ -83,7 +83,7 @@ static void task(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i += PIECE) {
         int64_t to = end - i < PIECE ? end : i + PIECE;
         u->rule(u, i, to);
-        if (u->low) dlt_fast_narrow(u->w + i, u->low + i, to - i);
+        if (u->low) dlt_narrow_run(u->w + i, u->low + i, to - i);
     }
 }
 
