@@ -109,17 +109,16 @@ static DltStatus fill(const DltArgs *args, DltSpec *spec, const DltCheckpoint *c
                       DltErr *err)
 {
     DltRunOptions options = dlt_run_options(args);
-    float *out = NULL;
-    int64_t n = 0, n_out = 0;
+    DltPrediction p = {.n = 0};
     DLT_TRY(read_text(args->arena, t, err));
     int64_t *window_of = DLT_NEW_ARRAY(args->arena, t->n_mark, int64_t);
-    const int32_t *x = gather_windows(args->arena, t, window_of, &n);
-    DLT_TRY(dlt_predict(args->arena, spec, c, x, n, &out, &n_out, &options, err));
-    int64_t rows = n_out / t->window; /* scores of a place */
+    p.x = gather_windows(args->arena, t, window_of, &p.n);
+    DLT_TRY(dlt_predict(args->arena, spec, c, &p, &options, err));
+    int64_t rows = p.n_out / t->window; /* scores of a place */
     if (!args->json) printf("file,mask,byte,token,probability\n");
     for (int64_t i = 0; i < t->n_mark; i++)
         DLT_TRY(print_answer(args, t, i,
-                             out + window_of[i] * n_out + t->place[i] % t->window * rows, err));
+                             p.out + window_of[i] * p.n_out + t->place[i] % t->window * rows, err));
     return DLT_OK;
 }
 
