@@ -253,25 +253,40 @@ static const char *left_out(const Bench *b, const BenchWork *w)
     return NULL;
 }
 
-/* True when --only names the workload: "mlp,lenet". */
-static bool is_wanted(const char *only, const char *name)
+/* The next of the names in --only ("mlp,lenet"), n characters long; *at moves behind it. False: no more. */
+static bool next_name(const char **at, const char **name, size_t *n)
 {
-    size_t n = strlen(name);
-    for (const char *at = only; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0) return true;
-    }
-    return only == NULL;
+    if (*at == NULL || **at == '\0') return false;
+    *name = *at;
+    *n = strcspn(*at, ",");
+    *at += *n + ((*at)[*n] == ',');
+    return true;
+}
+
+static bool is_called(const BenchWork *w, const char *name, size_t n)
+{
+    return strlen(w->name) == n && strncmp(w->name, name, n) == 0;
+}
+
+static bool is_wanted(const char *only, const BenchWork *w)
+{
+    const char *name;
+    size_t n;
+    if (only == NULL) return true;
+    while (next_name(&only, &name, &n))
+        if (is_called(w, name, n)) return true;
+    return false;
 }
 
 static DltStatus check_only(const char *only, unsigned device, DltErr *err)
 {
-    const char *known = "";
+    const char *known = "", *name;
     char list[256] = "";
-    for (const char *at = only; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+    size_t n;
+    while (next_name(&only, &name, &n)) {
         bool found = false;
-        size_t n = strcspn(at, ",");
         for (const BenchWork *w = bench_works; w->name; w++)
-            found |= w->devices & device && strlen(w->name) == n && strncmp(w->name, at, n) == 0;
+            found |= w->devices & device && is_called(w, name, n);
         if (found) continue;
         for (const BenchWork *w = bench_works; w->name; w++) {
             size_t used = strlen(list);
@@ -280,7 +295,7 @@ static DltStatus check_only(const char *only, unsigned device, DltErr *err)
             if (w->devices & device) known = w->name;
         }
         return dlt_err(err, DLT_E_CONFIG, "bench: --only: no workload '%.*s' here; known: %s",
-                       (int)n, at, list);
+                       (int)n, name, list);
     }
     return DLT_OK;
 }
@@ -293,7 +308,7 @@ static DltStatus all_rows(Bench *b, unsigned device, DltErr *err)
                "samples/s", "free*", "H200 bar");
     for (const BenchWork *w = bench_works; w->name; w++) {
         Found f = {.n = 0}, fast = {.n = 0};
-        if (!(w->devices & device) || !is_wanted(b->args->only, w->name)) continue;
+        if (!(w->devices & device) || !is_wanted(b->args->only, w)) continue;
         const char *why = left_out(b, w);
         if (why) {
             dlt_log("bench: %s, %s: left out: %s", w->what, w->precision, why);

@@ -25,6 +25,7 @@ struct DltExec {
     bool profiling;
     int64_t *step_ns;
     void **alone;          /* [n_step] programs of one node, for its time */
+    int *alone_times;      /* how often the node is in it */
     int64_t replay_ns;     /* of replaying any program and waiting for it */
     unsigned char *poison; /* as many 0xff bytes as the largest TEMP: NaN in every float type */
     int *dead_head, *dead_next; /* TEMP bases that die at a step: list through dead_next */

@@ -376,17 +376,11 @@ DltStatus dlt_exec_zero(DltExec *e, const DltTensor *t, DltErr *err)
 
 /* ---- running ------------------------------------------------------------------------------ */
 
-static void enter_node(const DltNode *n)
-{
-    bool named = n->name != NULL && n->name[0] != '\0'; /* nodes of no layer are not */
-    dlt_watch_enter(named ? n->name : n->op->name);
-}
-
 static DltStatus leave_node(DltStatus status, const DltNode *n, DltErr *err)
 {
     dlt_watch_leave();
     if (status != DLT_OK)
-        dlt_err_note(err, n->at, "in node %s of %s", n->op->name, n->name != NULL ? n->name : "-");
+        dlt_err_note(err, n->at, "in node %s of %s", n->op->name, dlt_node_label(n));
     return status;
 }
 
@@ -396,7 +390,7 @@ static DltStatus launch(DltExec *e, int s, DltErr *err)
     for (int l = 0; step->wait != 0 && l < DLT_LANES; l++)
         if (step->wait >> l & 1) DLT_TRY(e->backend->wait(e->dev, step->lane, l, err));
     if (step->kernel == NULL) return DLT_OK;
-    enter_node(step->node);
+    dlt_watch_enter(dlt_node_label(step->node));
     return leave_node(step->kernel->launch(&e->call[s], err), step->node, err);
 }
 
@@ -424,7 +418,7 @@ static DltStatus run_watched(DltExec *e, int from, int to, DltErr *err)
             continue;
         }
         DLT_TRY(launch(e, s, err));
-        enter_node(e->plan->step[s].node);
+        dlt_watch_enter(dlt_node_label(e->plan->step[s].node));
         DLT_TRY(leave_node(e->backend->sync(e->dev, err), e->plan->step[s].node, err));
         DLT_TRY(poison_dead(e, s, err));
     }

@@ -153,6 +153,11 @@ void dlt_graph_remove(DltGraph *g, int at)
     memmove(g->node + at, g->node + at + 1, (size_t)(g->n_node - at) * sizeof *g->node);
 }
 
+const char *dlt_node_label(const DltNode *n)
+{
+    return n->name != NULL && n->name[0] != '\0' ? n->name : n->op->name;
+}
+
 int dlt_graph_index(const DltGraph *g, const DltNode *node)
 {
     for (int i = 0; i < g->n_node; i++)

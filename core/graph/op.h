@@ -62,6 +62,9 @@ struct DltNode {
     const char *name; /* scope of the layer: "stage2.0.body.0.conv" */
 };
 
+/* What messages call a node: its layer, or the kind of its op where it belongs to none. */
+const char *dlt_node_label(const DltNode *n);
+
 extern const DltOpDef *const dlt_ops[DLT_N_OP];
 
 #ifdef __cplusplus

@@ -8,8 +8,7 @@ DltStatus dlt_infer_error(const DltNode *n, DltErr *err, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    const char *where = n->name && n->name[0] ? n->name : n->op->name;
-    return dlt_err_at(err, DLT_E_CONFIG, n->at, "%s: %s", where, text);
+    return dlt_err_at(err, DLT_E_CONFIG, n->at, "%s: %s", dlt_node_label(n), text);
 }
 
 DltStatus dlt_infer_misfit(const DltNode *n, const DltTensor *a, const DltTensor *b, DltErr *err,

@@ -34,8 +34,8 @@ static void differentiate(DltBuild *b, const DltNode *n, DltTensor **grad)
     b->at = n->at;
     b->scope = n->name;
     if (!n->op->grad) {
-        b->status =
-            dlt_err_at(b->err, DLT_E_BUG, n->at, "%s: %s has no gradient", n->name, n->op->name);
+        b->status = dlt_err_at(b->err, DLT_E_BUG, n->at, "%s: %s has no gradient",
+                               dlt_node_label(n), n->op->name);
         return;
     }
     n->op->grad(b, n, dout, din);

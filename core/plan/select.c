@@ -60,9 +60,9 @@ static DltStatus no_kernel(const Selection *s, const DltNode *n, DltErr *err)
         dtype = dlt_dtype_name(n->in[0]->dtype);
     }
     return dlt_err_at(err, s->status != DLT_OK ? s->status : DLT_E_CONFIG, n->at,
-                      "%s: the %s device has no kernel for %s on %s%s: %s",
-                      n->name != NULL ? n->name : n->op->name, s->plan->backend->name, n->op->name,
-                      dtype, shape, s->refusals[0] != '\0' ? s->refusals : "its list is empty");
+                      "%s: the %s device has no kernel for %s on %s%s: %s", dlt_node_label(n),
+                      s->plan->backend->name, n->op->name, dtype, shape,
+                      s->refusals[0] != '\0' ? s->refusals : "its list is empty");
 }
 
 static DltStatus choose(Selection *s, DltStep *step, DltErr *err)

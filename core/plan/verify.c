@@ -26,7 +26,7 @@ static DltStatus fault(const Replay *r, int step, const DltTensor *t, const char
 {
     const DltNode *n = r->plan->step[step].node;
     return dlt_err(r->err, DLT_E_BUG, "plan: step %d (%s %s), tensor %s: %s", step, n->op->name,
-                   n->name != NULL ? n->name : "", t != NULL ? t->name : "-", what);
+                   dlt_node_label(n), t != NULL ? t->name : "-", what);
 }
 
 static bool ranges_meet(const DltSlot *a, const DltSlot *b)
