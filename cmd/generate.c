@@ -33,20 +33,11 @@ static DltStatus emit(void *ctx, int32_t id, DltErr *err)
     return dlt_err(err, DLT_E_RESOURCE, "the text could not be written");
 }
 
-/* The prompt's ids. Without one: the end of a document, behind which every document begins, or a new
- * line. */
 static DltStatus read_prompt(const DltArgs *args, const DltTokenizer *t, DltIds *ids, DltErr *err)
 {
-    const char *text = args->prompt ? args->prompt : "\n";
-    if (!args->prompt && t->eot >= 0) {
-        if (!dlt_ids_reserve(ids, 1)) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
-        ids->v[ids->n++] = t->eot;
-        return DLT_OK;
-    }
-    if (text[0] == '\0')
+    if (args->prompt && args->prompt[0] == '\0')
         return dlt_err_at(err, DLT_E_CONFIG, command_line, "--prompt: is empty; leave it out");
-    return dlt_tokenizer_encode(t, args->prompt ? "--prompt" : "the prompt of a new line", 0,
-                                (const uint8_t *)text, (int64_t)strlen(text), ids, err);
+    return dlt_prompt_read(t, "--prompt", args->prompt, ids, err);
 }
 
 static DltStatus print_json(const DltArgs *args, const DltCheckpoint *c, const Output *o,

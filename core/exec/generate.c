@@ -18,7 +18,7 @@ typedef struct Choice {
     int32_t id;
 } Choice;
 
-typedef struct Generator {
+struct DltGenerator {
     const DltGenerate *g;
     DltProgram *p;
     DltProgram *fill; /* of n_fill tokens; NULL: a cache is filled one by one */
@@ -27,7 +27,8 @@ typedef struct Generator {
     void *out;           /* scores of one window */
     char *pairs;         /* a cache on its way from one graph to the other */
     Choice *choice;      /* [vocab] */
-} Generator;
+    int32_t *id;         /* prompt and text */
+};
 
 /* ---- choosing ------------------------------------------------------------------------------- */
 
@@ -39,7 +40,7 @@ static int by_probability(const void *a, const void *b)
 }
 
 /* Keeps the likeliest choices that --top-k and --top-p allow; their number. */
-static int64_t keep_likeliest(const Generator *r, double sum)
+static int64_t keep_likeliest(const DltGenerator *r, double sum)
 {
     int64_t n = r->vocab, k = r->g->top_k;
     if (k == 0 && r->g->top_p >= 1) return n;
@@ -53,7 +54,7 @@ static int64_t keep_likeliest(const Generator *r, double sum)
     return n;
 }
 
-static DltStatus choose(Generator *r, const DltReal *score, int64_t number, int32_t *id,
+static DltStatus choose(DltGenerator *r, const DltReal *score, int64_t number, int32_t *id,
                         DltErr *err)
 {
     int64_t best = 0;
@@ -87,7 +88,7 @@ static DltStatus choose(Generator *r, const DltReal *score, int64_t number, int3
 /* ---- scores --------------------------------------------------------------------------------- */
 
 /* One run on x, as many ids as the graph takes. */
-static DltStatus run_graph(const Generator *r, const DltProgram *p, int32_t place, DltErr *err)
+static DltStatus run_graph(const DltGenerator *r, const DltProgram *p, int32_t place, DltErr *err)
 {
     DltStepState state = {.update = 1, .n_micro = 1, .loss_scale = 1, .sample_weight = 1};
     DLT_TRY(dlt_exec_write(p->exec, p->m->step, &state, err));
@@ -99,7 +100,7 @@ static DltStatus run_graph(const Generator *r, const DltProgram *p, int32_t plac
 
 /* Scores of the id behind the n ids of the context, from the whole window; what stands behind them is
  * padding that no earlier place sees. */
-static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t n,
+static DltStatus scores_of_window(DltGenerator *r, const int32_t *context, int64_t n,
                                   const DltReal **score, DltErr *err)
 {
     memset(r->x, 0, (size_t)r->window * sizeof *r->x);
@@ -111,7 +112,7 @@ static DltStatus scores_of_window(Generator *r, const int32_t *context, int64_t 
 }
 
 /* The cache that the fill graph's tensor stands for; NULL: it is none. */
-static const DltTensor *cache_of(const Generator *r, const DltTensor *pairs)
+static const DltTensor *cache_of(const DltGenerator *r, const DltTensor *pairs)
 {
     const DltTensor *cache = dlt_graph_find(r->p->m->graph, pairs->name);
     return cache != NULL && cache->role == DLT_STATE && !cache->saved && pairs->role == DLT_STATE &&
@@ -122,7 +123,7 @@ static const DltTensor *cache_of(const Generator *r, const DltTensor *pairs)
 
 /* Keys and values of the first n ids at once; those of the padding behind them are written anew before an id
  * sees them. */
-static DltStatus fill_cache(Generator *r, const int32_t *context, int64_t n, DltErr *err)
+static DltStatus fill_cache(DltGenerator *r, const int32_t *context, int64_t n, DltErr *err)
 {
     const DltGraph *g = r->fill->m->graph;
     memset(r->x, 0, (size_t)r->n_fill * sizeof *r->x);
@@ -140,7 +141,7 @@ static DltStatus fill_cache(Generator *r, const int32_t *context, int64_t n, Dlt
 }
 
 /* The same, where the first r->n_cached ids of the context have left their keys and values behind. */
-static DltStatus scores_of_token(Generator *r, const int32_t *context, int64_t n,
+static DltStatus scores_of_token(DltGenerator *r, const int32_t *context, int64_t n,
                                  const DltReal **score, DltErr *err)
 {
     bool worth = r->fill != NULL && r->n_cached == 0 && n - 1 >= r->n_fill / FEW;
@@ -155,20 +156,24 @@ static DltStatus scores_of_token(Generator *r, const int32_t *context, int64_t n
 }
 
 /* Ids of a context whose older half was dropped. */
-static int64_t half(const Generator *r)
+static int64_t half(const DltGenerator *r)
 {
     return (r->window + 1) / 2;
 }
 
 /* Where the context of ids[n] begins. */
-static int64_t context_start(const Generator *r, int64_t start, int64_t n)
+static int64_t context_start(const DltGenerator *r, int64_t start, int64_t n)
 {
     return n - start <= r->window ? start : n - half(r);
 }
 
-static DltStatus run_all(Generator *r, int32_t *id, int64_t n, DltErr *err)
+DltStatus dlt_generator_run(DltGenerator *r, DltErr *err)
 {
     const DltGenerate *g = r->g;
+    int64_t n = g->n_prompt;
+    int32_t *id = r->id;
+    memcpy(id, g->prompt, (size_t)n * sizeof *id);
+    r->n_cached = 0;
     int64_t start = n > r->window ? n - r->window : 0;
     for (int64_t i = 0; i < g->max_tokens && dlt_sys_signal_seen() == 0; i++, n++) {
         const DltReal *score = NULL;
@@ -208,16 +213,14 @@ static DltStatus check_model(const DltProgram *p, const DltSpec *spec, int64_t p
         (long long)places, (long long)vocab, out->name, dlt_shape_text(&out->shape, shape));
 }
 
-static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
+static DltStatus make_room(DltGenerator *r, DltErr *err)
 {
     DltProgram *p = r->p;
-    const DltDataset *ds = &spec->data.source[DLT_TRAIN].ds;
-    r->vocab = ds->vocab;
-    DLT_TRY(check_model(p, spec, r->g->no_cache ? r->window : 1, err));
     r->ticket = dlt_host_memory(p->s, DLT_TICKET_INTS * sizeof *r->ticket);
     r->x = dlt_host_memory(p->s, (size_t)r->window * sizeof *r->x);
     r->out = dlt_host_memory(p->s, (size_t)dlt_tensor_bytes(p->m->out));
     r->choice = DLT_NEW_ARRAY(p->s->arena, r->vocab, Choice);
+    r->id = DLT_NEW_ARRAY(p->s->arena, r->g->n_prompt + r->g->max_tokens, int32_t);
     if (r->ticket == NULL || r->x == NULL || r->out == NULL)
         return dlt_err(err, DLT_E_RESOURCE, "out of host memory for generation");
     memset(r->ticket, 0, DLT_TICKET_INTS * sizeof *r->ticket);
@@ -226,7 +229,7 @@ static DltStatus open_generator(Generator *r, const DltSpec *spec, DltErr *err)
 }
 
 /* A graph for the most ids that will have to be cached at once, if they are more than a few. */
-static DltStatus plan_fill(Generator *r, DltErr *err)
+static DltStatus plan_fill(DltGenerator *r, DltErr *err)
 {
     const DltGenerate *g = r->g;
     int64_t first = g->n_prompt < r->window ? g->n_prompt : r->window;
@@ -238,7 +241,8 @@ static DltStatus plan_fill(Generator *r, DltErr *err)
 }
 
 /* Room for the largest cache. */
-static DltStatus open_fill(Generator *r, DltErr *err)
+static DltStatus open_fill(DltGenerator *r, const DltProgram *share, const char *prefix,
+                           DltErr *err)
 {
     int64_t most = 0;
     for (int i = 0; i < r->fill->m->graph->n_tensor; i++) {
@@ -247,29 +251,68 @@ static DltStatus open_fill(Generator *r, DltErr *err)
     }
     r->pairs = dlt_host_memory(r->p->s, (size_t)most + 1);
     if (r->pairs == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of host memory for generation");
-    return dlt_program_bind(r->fill, r->p, NULL, err);
+    return dlt_program_bind(r->fill, share != NULL ? share : r->p, prefix, err);
+}
+
+DltStatus dlt_generator_plan(DltSession *s, const DltGenerate *g, DltGenerator **out, DltErr *err)
+{
+    const DltDataset *ds = &s->spec->data.source[DLT_TRAIN].ds;
+    DltGenerator *r = DLT_NEW(s->arena, DltGenerator);
+    *r = (DltGenerator){.g = g, .window = ds->x_shape.dim[0], .vocab = ds->vocab};
+    DltModelOptions options = {.split = -1, .batch = 1, .scores = true, .decode = !g->no_cache};
+    int precision = s->spec->train.precision;
+    *out = r;
+    s->spec->train.precision = DLT_PRECISION_F32; /* whatever is trained in: the weights are f32 */
+    DltStatus status = dlt_program_plan(s, &options, &r->p, err);
+    if (status == DLT_OK && !g->no_cache) status = plan_fill(r, err);
+    s->spec->train.precision = precision;
+    DLT_TRY(status);
+    return check_model(r->p, s->spec, g->no_cache ? r->window : 1, err);
+}
+
+int dlt_generator_programs(const DltGenerator *r, DltProgram *p[DLT_GENERATOR_PROGRAMS])
+{
+    p[0] = r->p;
+    p[1] = r->fill;
+    return r->fill != NULL ? 2 : 1;
+}
+
+DltStatus dlt_generator_bind(DltGenerator *r, const DltProgram *share, const char *prefix,
+                             DltErr *err)
+{
+    DLT_TRY(dlt_program_bind(r->p, share, prefix, err));
+    DLT_TRY(make_room(r, err));
+    return r->fill != NULL ? open_fill(r, share, prefix, err) : DLT_OK;
 }
 
 DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
                        const DltGenerate *g, const DltRunOptions *o, DltErr *err)
 {
     DltSession *s = NULL;
-    Generator r = {.g = g};
+    DltGenerator *r = NULL;
+    DltProgram *p[DLT_GENERATOR_PROGRAMS];
     if (spec->data.source[DLT_TRAIN].ds.vocab == 0)
         return dlt_err(err, DLT_E_CONFIG, "%s: it was trained on samples that are no text",
                        ckpt->path);
-    DltModelOptions options = {.split = -1, .batch = 1, .scores = true, .decode = !g->no_cache};
-    spec->train.precision = DLT_PRECISION_F32; /* whatever it was trained in: the weights are f32 */
+    spec->train.precision = DLT_PRECISION_F32; /* the device too takes no shorter factors */
     DLT_TRY(dlt_session_open(arena, spec, o, ckpt->meta.choices, &s, err));
-    DLT_TRY(dlt_program_plan(s, &options, &r.p, err));
-    r.window = spec->data.source[DLT_TRAIN].ds.x_shape.dim[0];
-    if (options.decode) DLT_TRY(plan_fill(&r, err));
-    DLT_TRY(dlt_programs_fit((DltProgram *[]){r.p, r.fill}, r.fill != NULL ? 2 : 1, err));
-    DLT_TRY(dlt_program_bind(r.p, NULL, NULL, err));
-    DLT_TRY(dlt_weights_load(r.p, ckpt, spec->eval_ema ? "ema/" : NULL, err));
-    DLT_TRY(open_generator(&r, spec, err));
-    if (r.fill != NULL) DLT_TRY(open_fill(&r, err));
-    int32_t *id = DLT_NEW_ARRAY(arena, g->n_prompt + g->max_tokens, int32_t);
-    memcpy(id, g->prompt, (size_t)g->n_prompt * sizeof *id);
-    return run_all(&r, id, g->n_prompt, err);
+    DLT_TRY(dlt_generator_plan(s, g, &r, err));
+    int n = dlt_generator_programs(r, p);
+    DLT_TRY(dlt_programs_fit(p, n, err));
+    DLT_TRY(dlt_generator_bind(r, NULL, NULL, err));
+    DLT_TRY(dlt_weights_load(r->p, ckpt, spec->eval_ema ? "ema/" : NULL, err));
+    return dlt_generator_run(r, err);
+}
+
+DltStatus dlt_prompt_read(const DltTokenizer *t, const char *name, const char *text, DltIds *ids,
+                          DltErr *err)
+{
+    const char *begin = text != NULL ? text : "\n";
+    if (text == NULL && t->eot >= 0) {
+        if (!dlt_ids_reserve(ids, 1)) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
+        ids->v[ids->n++] = t->eot;
+        return DLT_OK;
+    }
+    return dlt_tokenizer_encode(t, text != NULL ? name : "the prompt of a new line", 0,
+                                (const uint8_t *)begin, (int64_t)strlen(begin), ids, err);
 }

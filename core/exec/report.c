@@ -308,6 +308,7 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err)
     dlt_progress_measure(&t->progress, place);
     if (row) DLT_TRY(report_row(t, evaluate, &best, done, err));
     if (!*done) return DLT_OK;
+    if (evaluate) DLT_TRY(dlt_sampler_run(t->sampler, err));
     if (save || best || t->finished) DLT_TRY(dlt_save(t, best, err));
     dlt_progress_resume(&t->progress, place);
     return row ? check_expectations(t, err) : DLT_OK;

@@ -26,7 +26,7 @@ static const char *device_text(const DltSession *s)
 
 static DltStatus plan_all(DltTrainer *t, DltErr *err)
 {
-    DltProgram *all[1 + DLT_N_SPLIT];
+    DltProgram *all[1 + DLT_N_SPLIT + DLT_GENERATOR_PROGRAMS];
     int n = 0;
     DltModelOptions o = {.training = true,
                          .split = DLT_TRAIN,
@@ -39,6 +39,8 @@ static DltStatus plan_all(DltTrainer *t, DltErr *err)
         DLT_TRY(dlt_evaluator_plan(t->s, split, &t->evaluator[split], err));
         all[n++] = t->evaluator[split]->p;
     }
+    DLT_TRY(dlt_sampler_plan(t, err));
+    n += dlt_sampler_programs(t->sampler, all + n);
     t->coef = dlt_graph_find(t->p->m->graph, "update.coef");
     DLT_BUG_ON(t->coef == NULL);
     t->scaler = t->p->m->build->scaler;
@@ -231,6 +233,7 @@ static DltStatus bind_all(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
         DLT_TRY(dlt_evaluator_open(e, err));
         bytes += dlt_exec_bytes(e->p->exec);
     }
+    DLT_TRY(dlt_sampler_bind(t->sampler, t->spec->eval_ema ? ema_prefix : NULL, err));
     DLT_TRY(dlt_feed_open(t->p, true, t->at.position, &t->feed, err));
     DLT_TRY(dlt_flags_open(t, err));
     DLT_TRY(dlt_report_open(t, err));

@@ -125,6 +125,10 @@ typedef struct DltGenerate {
     DltStatus (*emit)(void *ctx, int32_t id, DltErr *err);
     void *ctx;
 } DltGenerate;
+/* The prompt's ids (NULL: the end of a document, behind which every document begins, or a new line). `name`
+ * stands for its file in messages. */
+DltStatus dlt_prompt_read(const DltTokenizer *t, const char *name, const char *text, DltIds *ids,
+                          DltErr *err) DLT_CHECKED;
 DltStatus dlt_generate(DltArena *arena, DltSpec *spec, const DltCheckpoint *ckpt,
                        const DltGenerate *g, const DltRunOptions *o, DltErr *err) DLT_CHECKED;
 /* Everything up to the plan, for `plan`: nothing is loaded or allocated. */

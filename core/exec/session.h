@@ -157,6 +157,19 @@ void dlt_metric_values(const DltProgram *p, const double *acc, double *value);
 /* Tables (confusion) of the last pass to the log. */
 void dlt_evaluator_tables(const DltEvaluator *e);
 
+/* ---- generate.c ---- */
+
+/* Graphs that write text with weights of their own or those of `share`: plan (n programs, at most
+ * DLT_GENERATOR_PROGRAMS), bind, and text any number of times. g is the caller's. */
+enum { DLT_GENERATOR_PROGRAMS = 2 };
+typedef struct DltGenerator DltGenerator;
+DltStatus dlt_generator_plan(DltSession *s, const DltGenerate *g, DltGenerator **r,
+                             DltErr *err) DLT_CHECKED;
+int dlt_generator_programs(const DltGenerator *r, DltProgram *p[DLT_GENERATOR_PROGRAMS]);
+DltStatus dlt_generator_bind(DltGenerator *r, const DltProgram *share, const char *prefix,
+                             DltErr *err) DLT_CHECKED;
+DltStatus dlt_generator_run(DltGenerator *r, DltErr *err) DLT_CHECKED;
+
 /* ---- resume.c ---- */
 
 /* Compares a checkpoint's config with the spec. Differences are logged with their class; model, data,

@@ -29,6 +29,7 @@ typedef struct DltGuard {
 } DltGuard;
 
 typedef struct DltSaver DltSaver;
+typedef struct DltSampler DltSampler;
 /* Updates that run as one program while nothing is due (burst.c). */
 enum { DLT_BURST_SIZES = 3, DLT_BURSTS = 3 };
 typedef struct DltBurst {
@@ -49,6 +50,7 @@ typedef struct DltTrainer {
     DltGuard guard;
     DltBurst burst;
     DltEvaluator *evaluator[DLT_N_SPLIT]; /* NULL: that split is never measured */
+    DltSampler *sampler;                  /* NULL: no eval.sample */
     DltRunFolder *folder;                 /* NULL: nothing is written */
     DltCheckpoint *init;                  /* of --init, or NULL */
     DltSnapshot *snapshot;
@@ -90,6 +92,13 @@ DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
 /* trainer.c: what update number `step` (from 0) tells the device. */
 DltStepState dlt_step_state(const DltTrainer *t, int64_t step, int64_t micro, int64_t n_micro);
+
+/* sampler.c: plan makes t->sampler where the config wants it; a NULL sampler has nothing to do. `prefix`: as for
+ * evaluation. run: a text to the log. */
+DltStatus dlt_sampler_plan(DltTrainer *t, DltErr *err) DLT_CHECKED;
+int dlt_sampler_programs(const DltSampler *s, DltProgram *p[DLT_GENERATOR_PROGRAMS]);
+DltStatus dlt_sampler_bind(DltSampler *s, const char *prefix, DltErr *err) DLT_CHECKED;
+DltStatus dlt_sampler_run(DltSampler *s, DltErr *err) DLT_CHECKED;
 
 /* saver.c: writes checkpoints beside the steps. While a save is under way the folder's checkpoints are
  * the saver's: wait before they are asked for. A saver that is NULL has nothing to do. */

@@ -17,6 +17,22 @@ const DltField dlt_eval_fields[] = {
     DLT_ENUM(DltEvalOpts, weights, .def = "raw", .choices = weights_choices,
              .help = "weights that are measured: raw, or ema (needs train.ema)",
              .example = "weights: ema"),
+    DLT_TREE(DltEvalOpts, sample,
+             .help = "number of tokens that a model of text writes into the log behind each "
+                     "evaluation, or {tokens, prompt, temperature}",
+             .example = "sample: {tokens: 200, prompt: \"KING:\"}"),
+    DLT_FIELDS_END,
+};
+
+const DltField dlt_sample_fields[] = {
+    DLT_INT(DltSampleOpts, tokens, .required = true, .main = true, .lo = 1, .hi = 1 << 20,
+            .unit = "tokens", .help = "length of the text", .example = "tokens: 200"),
+    DLT_STR(DltSampleOpts, prompt,
+            .help = "what it goes on with; default: the beginning of a document, or a new line",
+            .example = "prompt: \"KING:\""),
+    DLT_FLOAT(DltSampleOpts, temperature, .def = "0.8", .lo = 0, .hi = 100,
+              .help = "scores are divided by it before one is drawn; 0: the likeliest token",
+              .example = "temperature: 0"),
     DLT_FIELDS_END,
 };
 
@@ -149,6 +165,28 @@ static DltStatus set_stop_metric(DltReader *r)
                       split < 0 ? "nothing (there is no val)" : dlt_split_name[split]);
 }
 
+/* The data are not open yet: whether they are text is seen by their format. */
+static DltStatus read_sample(DltReader *r, const DltYaml *tree)
+{
+    DltOpts *opts = &r->spec->sections->sample;
+    const DltSpec *spec = r->spec;
+    if (!tree) return DLT_OK;
+    DLT_TRY(dlt_read_fields(r, dlt_sample_fields, sizeof(DltSampleOpts), tree, "eval.sample",
+                            tree->at, opts));
+    const DltSampleOpts *o = opts->v;
+    r->spec->sample.prompt = o->prompt;
+    r->spec->sample.tokens = o->tokens;
+    r->spec->sample.temperature = o->temperature;
+    const char *why = !spec->data.source[DLT_TRAIN].def ? NULL
+                      : !spec->data.tokenizer           ? "the data have no tokenizer"
+                      : spec->data.mask.share > 0       ? "with data.mask it sees both sides"
+                                                        : NULL;
+    if (!why && o->prompt && !o->prompt[0]) why = "its prompt is empty; leave it out";
+    if (!why) return DLT_OK;
+    return dlt_err_at(r->err, DLT_E_CONFIG, tree->at, "eval.sample: the model cannot write: %s",
+                      why);
+}
+
 DltStatus dlt_read_eval(DltReader *r, const DltYaml *tree)
 {
     DltSpec *spec = r->spec;
@@ -159,12 +197,13 @@ DltStatus dlt_read_eval(DltReader *r, const DltYaml *tree)
     if (!o) return status;
     bool given = dlt_opts_given(opts, offsetof(DltEvalOpts, every));
     status = dlt_first(status, set_metrics(r, opts));
+    status = dlt_first(status, read_sample(r, o->sample));
     spec->eval_every = o->every;
     spec->eval_ema = o->weights == DLT_WEIGHTS_EMA;
     spec->eval_split = has_split(spec, DLT_VAL)             ? DLT_VAL
                        : given && has_split(spec, DLT_TEST) ? DLT_TEST
                                                             : -1;
-    if (given && spec->eval_split < 0)
+    if (given && spec->eval_split < 0 && spec->sample.tokens == 0)
         status = dlt_err_at(r->err, DLT_E_CONFIG, dlt_opts_mark(opts, offsetof(DltEvalOpts, every)),
                             "eval.every: nothing to measure; data has neither val nor test");
     if (spec->eval_ema && !spec->train.ema_on)

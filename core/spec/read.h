@@ -56,7 +56,13 @@ typedef struct DltEvalOpts {
     DltSpan every;
     DltStrs metrics;
     int weights;
+    const DltYaml *sample;
 } DltEvalOpts;
+typedef struct DltSampleOpts {
+    const char *prompt;
+    int64_t tokens;
+    double temperature;
+} DltSampleOpts;
 typedef struct DltCheckpointOpts {
     const char *every;
     const DltYaml *keep;
@@ -86,7 +92,7 @@ enum { DLT_N_AUGMENT = 3 };
  * option set whose `fields` is NULL was not written and has no defaults. */
 typedef struct DltSections {
     DltOpts root, data, train, batch, clip, stop, loss_scale, guard, eval, checkpoint, keep, log,
-        mean_std, mask;
+        mean_std, mask, sample;
     DltOpts augment[DLT_N_AUGMENT]; /* as DltAugmentDef rows; fields NULL: not wanted */
     DltOpts *group;                 /* [train.update.n_group] */
     const DltYaml *source[DLT_N_SPLIT];
@@ -97,7 +103,7 @@ typedef struct DltSections {
 extern const DltField dlt_root_fields[], dlt_data_fields[], dlt_train_fields[], dlt_batch_fields[],
     dlt_group_fields[], dlt_clip_fields[], dlt_stop_fields[], dlt_loss_scale_fields[],
     dlt_guard_fields[], dlt_eval_fields[], dlt_checkpoint_fields[], dlt_keep_fields[],
-    dlt_log_fields[], dlt_mean_std_fields[], dlt_mask_fields[];
+    dlt_log_fields[], dlt_mean_std_fields[], dlt_mask_fields[], dlt_sample_fields[];
 
 /* Augmentations, in the order in which they are applied. */
 typedef struct DltAugmentDef {

@@ -190,6 +190,7 @@ static DltYaml *eval(Out *o)
     for (int i = 0; i < o->spec->n_metric; i++)
         dlt_yaml_append(o->arena, metrics, word(o, o->spec->metric[i]->name));
     put(o, map, "metrics", metrics);
+    put(o, map, "sample", opts(o, &o->spec->sections->sample, sizeof(DltSampleOpts), NULL));
     return in_order(o->arena, dlt_eval_fields, map);
 }
 

@@ -63,6 +63,7 @@ const DltSection dlt_sections[] = {
     {"train.guard", "numbers that are not finite", dlt_guard_fields},
     {"train.optimizer.groups", "parameters with settings of their own", dlt_group_fields},
     {"eval", "what is measured, and when", dlt_eval_fields},
+    {"eval.sample", "text that the model writes as it learns", dlt_sample_fields},
     {"checkpoint", "what is saved, and when", dlt_checkpoint_fields},
     {"checkpoint.keep", "which checkpoints stay", dlt_keep_fields},
     {"log", "how often progress is written", dlt_log_fields},

@@ -134,6 +134,11 @@ typedef struct DltSpec {
     int eval_split; /* what is measured every `eval_every`: DLT_VAL where there is one, DLT_TEST when
                        the config asks for eval.every without val, -1: nothing until the end */
     bool eval_ema;
+    struct {
+        const char *prompt; /* NULL: as `generate` begins without one */
+        int64_t tokens;     /* 0: no samples */
+        double temperature;
+    } sample;                    /* text that is written behind each evaluation */
     DltSpan checkpoint_every[2]; /* "1000 steps or 30 min"; unit NONE: unused */
     DltKeep keep;
     int64_t log_every;  /* updates; 0: chosen */

@@ -48,6 +48,7 @@ context() { # NAME
     embedding) config "{train: {text: {text: text.txt, window: 8, tokenizer: bytes}}}" "[{embedding: {@}}, {dense: \"\${data.vocab}\"}]" cross_entropy "$opt" "" ;;
     tied) config "{train: {text: {text: text.txt, window: 8, tokenizer: bytes}}}" "[{embedding: {dim: 4}, name: wte}, {dense: {@}}]" cross_entropy "$opt" "" ;;
     text) config "{@}" "[{embedding: 4}, {dense: \"\${data.vocab}\"}]" cross_entropy "$opt" "" ;;
+    written) config "{train: {text: {text: text.txt}}, tokenizer: bytes, window: 8}" "[{embedding: 4}, {dense: \"\${data.vocab}\"}]" cross_entropy "$opt" "eval: {@}" ;;
     augment:*) config "{train: {synthetic: {shape: [2, 7, 7], classes: 3, samples: 24}}, augment: [{${1#augment:}: {@}}]}" "[flatten, {dense: 3}]" cross_entropy "$opt" "" ;;
     normalize) config "{train: {synthetic: {shape: [6], classes: 3, samples: 24}}, normalize: {@}}" "[{dense: 3}]" cross_entropy "$opt" "" ;;
     datasec) config "{@}" "[flatten, {dense: 3}]" cross_entropy "$opt" "" ;;
@@ -94,6 +95,7 @@ observe() { # CONFIG TEXT: sets $view and $code; runs in a folder of its own, so
             done
             for ckpt in runs/*/*.bin; do "$dltrain" inspect "$ckpt" 2>&1 | grep -E 'crc32|^step|^classes'; done
         fi
+        cat runs/*/log.txt 2>/dev/null | grep '^| ' # samples
         "$dltrain" plan run.yaml --threads 1 2>&1
         "$dltrain" plan run.yaml --threads 1 --dump plan 2>&1
     )
@@ -381,6 +383,9 @@ cp "$gpt2/encoder.json" "$gpt2/vocab.bpe" .
 sed 's/: 64,/: _,/; s/: 65,/: 64,/; s/: _,/: 65,/' encoder.json >swapped.json
 head -n 3 vocab.bpe >few.bpe
 m="train: {text: {text: text.txt}}, tokenizer: bytes, window: 8"
+row "eval.sample eval.sample.tokens" written "sample: {tokens: 5}" "sample: {tokens: 6}"
+row eval.sample.prompt written "sample: {tokens: 5, prompt: a}" "sample: {tokens: 5, prompt: b}"
+row eval.sample.temperature written "sample: {tokens: 9, temperature: 0}" "sample: {tokens: 9, temperature: 5}"
 row "data.mask data.mask.share" text "$m, mask: 0.15" "$m, mask: {share: 0.3}"
 row data.mask.token text "$m, mask: {share: 0.5}" "$m, mask: {share: 0.5, token: 0.2}"
 row data.mask.random text "$m, mask: {share: 0.5}" "$m, mask: {share: 0.5, random: 0.2}"

@@ -122,6 +122,25 @@ refused "a character that the text lacks" 3 "--prompt: error: byte 0: the charac
 run generate runs/learned --temperature 101
 refused "a temperature out of range" 2 "--temperature: '101' is no number in [0, 100]"
 
+# samples during training: the text that `generate` writes from the same weights, and no change of the run
+run train learned.yaml eval="{every: 15 steps, sample: {tokens: 40, prompt: The, temperature: 0}}" --out "$work/runs/sampled"
+grep '^| ' "$work/runs/sampled/log.txt" >"$work/samples"
+[ $code -eq 0 ] && [ "$(grep -c '^sample at step \(15\|30\):' "$work/runs/sampled/log.txt")" -eq 2 ] && [ -s "$work/samples" ]
+verdict "a sample behind each evaluation" $?
+run generate runs/sampled --prompt The --max-tokens 40 --temperature 0
+sed 's/^/| /' "$work/stdout" >"$work/last"
+tail -n "$(wc -l <"$work/last")" "$work/samples" | cmp -s - "$work/last"
+verdict "the last sample is what generate writes" $?
+run train learned.yaml "eval.every=15 steps" --out "$work/runs/unsampled"
+weights sampled >"$work/a"
+weights unsampled >"$work/b"
+[ -s "$work/a" ] && cmp -s "$work/a" "$work/b"
+verdict "samples change nothing in a run" $?
+run train learned.yaml "eval.sample={tokens: 4, prompt: é}" --out "$work/runs/bad"
+refused "a prompt that the vocabulary lacks" 3 "eval.sample.prompt: error: byte 0: the character 'é'"
+run check raw.yaml eval.sample=5
+refused "samples without a tokenizer" 2 "eval.sample: the model cannot write: the data have no tokenizer"
+
 # a model that sees what comes
 config both "$chars" "" "{heads: 4}"
 run train both.yaml --out "$work/runs/both"
