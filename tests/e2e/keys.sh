@@ -95,7 +95,7 @@ observe() { # CONFIG TEXT: sets $view and $code; runs in a folder of its own, so
             done
             for ckpt in runs/*/*.bin; do "$dltrain" inspect "$ckpt" 2>&1 | grep -E 'crc32|^step|^classes'; done
         fi
-        cat runs/*/log.txt 2>/dev/null | grep '^| ' # samples
+        cat runs/*/log.txt 2>/dev/null | grep -a '^| ' # samples
         "$dltrain" plan run.yaml --threads 1 2>&1
         "$dltrain" plan run.yaml --threads 1 --dump plan 2>&1
     )

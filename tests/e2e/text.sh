@@ -138,8 +138,6 @@ weights unsampled >"$work/b"
 verdict "samples change nothing in a run" $?
 run train learned.yaml "eval.sample={tokens: 4, prompt: é}" --out "$work/runs/bad"
 refused "a prompt that the vocabulary lacks" 3 "eval.sample.prompt: error: byte 0: the character 'é'"
-run check raw.yaml eval.sample=5
-refused "samples without a tokenizer" 2 "eval.sample: the model cannot write: the data have no tokenizer"
 
 # a model that sees what comes
 config both "$chars" "" "{heads: 4}"
@@ -156,6 +154,8 @@ config raw "train: {tokens: ids.bin, vocab: 300}" "" "{heads: 2, causal: true}"
 printf 'a\001%.0s' {1..100} >"$work/ids.bin"
 run check raw.yaml
 verdict "the header of raw ids is enough for check" $code
+run check raw.yaml eval.sample=5
+refused "samples without a tokenizer" 2 "eval.sample: the model cannot write: the data have no tokenizer"
 run train raw.yaml "eval.metrics=[bits_per_byte]" train.batch=2 data.train.vocab=400 --out "$work/runs/bad"
 refused "bits of a byte without a tokenizer" 2 "eval.metrics: bits_per_byte needs text and a tokenizer"
 run train raw.yaml --out "$work/runs/bad"
