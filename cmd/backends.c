@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* Opens dltrain-cuda.so next to the program, then in ../lib/dltrain. NULL with the reason in `why`.
@@ -34,21 +35,29 @@ static const DltBackend *open_cuda(char *why, size_t size)
     return NULL;
 }
 
-static bool has_driver(void)
+/* Why `auto` need not look for a GPU, NULL: it may be there. */
+static const char *no_card(void)
 {
-    return access("/dev/nvidiactl", F_OK) == 0;
+    const char *shown = getenv("CUDA_VISIBLE_DEVICES");
+    if (access("/dev/nvidiactl", F_OK) != 0)
+        return "no NVIDIA driver is loaded (/dev/nvidiactl is missing)";
+    if (shown == NULL || (shown[0] != '\0' && shown[0] != '-')) return NULL;
+    dlt_log("cpu: CUDA_VISIBLE_DEVICES shows no GPU");
+    return "CUDA_VISIBLE_DEVICES shows no GPU";
 }
 
 DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **backend, DltErr *err)
 {
-    char why[6000] = "no NVIDIA driver is loaded (/dev/nvidiactl is missing)";
+    char why[6000];
     *backend = &dlt_backend_cpu;
     if (strcmp(name, "cpu") == 0) return DLT_OK;
     bool wanted = strncmp(name, "cuda", 4) == 0;
     if (!wanted && strcmp(name, "auto") != 0)
         return dlt_err_at(err, DLT_E_CONFIG, at, "device '%s': known: auto, cpu, cuda, cuda:N",
                           name);
-    const DltBackend *cuda = wanted || has_driver() ? open_cuda(why, sizeof why) : NULL;
+    const char *none = wanted ? NULL : no_card();
+    const DltBackend *cuda = none == NULL ? open_cuda(why, sizeof why) : NULL;
+    if (none != NULL) snprintf(why, sizeof why, "%s", none);
     if (cuda) {
         *backend = cuda;
         return DLT_OK;

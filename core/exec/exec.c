@@ -191,7 +191,8 @@ static DltStatus initialise(DltExec *e, DltErr *err)
     for (int i = 0; i < g->n_tensor && status == DLT_OK; i++) {
         if (!needs_init(e, i)) continue;
         dlt_init_fill(g->tensor[i], e->o.seed, host);
-        status = dlt_exec_write(e, g->tensor[i], host, err);
+        status = dlt_sys_asked_to_stop();
+        if (status == DLT_OK) status = dlt_exec_write(e, g->tensor[i], host, err);
     }
     dlt_sys_free(host);
     return status;

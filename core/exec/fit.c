@@ -43,6 +43,26 @@ static void advise(const DltProgram *p, double free_bytes, DltErr *err)
                  (long long)m, expected_bytes(p, m) / gib);
 }
 
+DltStatus dlt_states_fit(const DltSession *s, const DltGraph *g, DltErr *err)
+{
+    const double gib = 1 << 30;
+    double bytes = 0, free_bytes = (double)s->info.free_bytes;
+    for (int i = 0; i < g->n_tensor; i++) {
+        const DltTensor *t = g->tensor[i];
+        bool lasts = t->role == DLT_PARAM || t->role == DLT_GRAD || t->role == DLT_STATE;
+        if (lasts && t->view_of == NULL) bytes += (double)dlt_tensor_bytes(t);
+    }
+    if (bytes <= free_bytes) return DLT_OK;
+    dlt_err(err, DLT_E_RESOURCE,
+            "the run needs %.0f bytes (%.2f GiB) and more on the %s device, but %.0f (%.2f GiB) "
+            "are free",
+            bytes, bytes / gib, s->backend->name, free_bytes, free_bytes / gib);
+    dlt_err_note(err, DLT_NO_MARK,
+                 "so much is needed for parameters, gradients and the optimizer's state alone: no "
+                 "batch size makes it fit");
+    return DLT_E_RESOURCE;
+}
+
 DltStatus dlt_programs_fit(DltProgram *const *p, int n, DltErr *err)
 {
     size_t others = 0;

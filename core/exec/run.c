@@ -163,8 +163,10 @@ static DltStatus read_data(DltTrainer *t, DltErr *err)
 
 static DltStatus open_session(DltTrainer *t, const DltCheckpoint *c, DltErr *err)
 {
-    return dlt_session_open(t->arena, t->spec, t->o, c != NULL ? c->meta.choices : NULL, &t->s,
-                            err);
+    DLT_TRY(
+        dlt_session_open(t->arena, t->spec, t->o, c != NULL ? c->meta.choices : NULL, &t->s, err));
+    t->s->trains = true;
+    return DLT_OK;
 }
 
 /* Data that is read beside the opening of the device and the making of plans. Both ask one arena; plans

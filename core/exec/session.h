@@ -16,6 +16,7 @@ typedef struct DltSession {
     const DltBackend *backend;
     DltDevice *dev;
     DltDeviceInfo info;
+    bool trains; /* what cannot fit is refused before kernels are measured */
 } DltSession;
 
 /* One graph on the device. */
@@ -56,6 +57,8 @@ DltStatus dlt_program_plan(DltSession *s, const DltModelOptions *o, DltProgram *
 /* Refuses (RESOURCE) when programs together do not fit the device; p[0] lends its TEMP. Also
  * `expect: vram`. */
 DltStatus dlt_programs_fit(DltProgram *const *p, int n, DltErr *err) DLT_CHECKED;
+/* The same of what lives through the whole run, whatever kernels are chosen: parameters, gradients, states. */
+DltStatus dlt_states_fit(const DltSession *s, const DltGraph *g, DltErr *err) DLT_CHECKED;
 /* Memory. `share` (may be NULL) lends parameters and states, looked up behind `prefix` first. */
 DltStatus dlt_program_bind(DltProgram *p, const DltProgram *share, const char *prefix,
                            DltErr *err) DLT_CHECKED;

@@ -105,6 +105,7 @@ DltStatus dlt_program_plan(DltSession *s, const DltModelOptions *o, DltProgram *
     DLT_TRY(dlt_spec_passes(s->spec, p->m, o, &s->info, err));
     keep_result(p->m->graph, p->m->graph->output);
     keep_result(p->m->graph, dlt_graph_find(p->m->graph, "update.coef"));
+    if (s->trains) DLT_TRY(dlt_states_fit(s, p->m->graph, err));
     DltPlanOptions options = {.mean = s->o->poison};
     DLT_TRY(dlt_plan_make(s->arena, p->m->graph, s->backend, s->dev, &options, &p->plan, err));
     *out = p;

@@ -128,7 +128,7 @@ static double value(const DltInit *init, uint64_t seed, uint64_t stream, int64_t
     return 0.0;
 }
 
-/* Elements [begin, end) of a tensor. */
+/* Elements [begin, end) of a tensor; fewer once a signal has asked the process to stop. */
 typedef struct Part {
     const DltTensor *t;
     const DltInit *init;
@@ -139,11 +139,13 @@ typedef struct Part {
 
 static void *fill_part(void *ctx)
 {
+    enum { BETWEEN_LOOKS = 1 << 16 };
     const Part *p = ctx;
     DltReal *real = p->out;
     double *f64 = p->out;
     int32_t *i32 = p->out;
     for (int64_t i = p->begin; i < p->end; i++) {
+        if (i % BETWEEN_LOOKS == 0 && dlt_sys_asked_to_stop() != DLT_OK) return NULL;
         double v = value(p->init, p->seed, p->stream, i);
         if (p->t->dtype == DLT_F32)
             real[i] = (DltReal)v;

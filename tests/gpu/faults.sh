@@ -85,8 +85,6 @@ else
     echo "skip a disk that becomes full (no file system can be mounted here)"
 fi
 
-[ -z "${EMULATED:-}" ] || exit 0 # its products of this size take minutes, and its GPU is always there
-
 # Weights, gradients and two moments for 1.2 times what is free.
 free=$("$dltrain" devices --json | sed -n "s/.*\"free_bytes\": *\([0-9]*\).*/\1/p" | sort -n | tail -n 1)
 cat >"$work/large.yaml" <<END
@@ -97,13 +95,14 @@ loss: cross_entropy
 train: {for: 2 steps, batch: 1, optimizer: {adam: {lr: 0.1}}}
 END
 start=$(date +%s%N)
-answers "a run that is too large for the card" 5 "the run needs [0-9]* bytes (.* GiB) on the cuda device, but [0-9]* (.* GiB) are free" \
+answers "a run that is too large for the card" 6 "the run needs [0-9]* bytes (.* GiB) on the cuda device, but [0-9]* (.* GiB) are free" \
     "$dltrain" train "$work/large.yaml" --device "$device" --out "$work/large"
 echo "# refused after $((($(date +%s%N) - start) / 1000000)) ms; $(grep -o 'the run needs.*' "$work/answer")"
-[ ! -e "$work/large/last.bin" ] && grep -q '"exit": 5' "$work/large/status.json"
-verdict "and its folder tells" $? "$work/answer"
+[ $((($(date +%s%N) - start) / 1000000)) -lt 2000 ] && [ ! -e "$work/large" ]
+verdict "within two seconds, and nothing is left" $? "$work/answer"
 
 # No card is shown.
+[ -z "${EMULATED:-}" ] || exit 0 # which is always there
 answers "no card, one is asked for" 5 "shows no GPU\|no CUDA-capable device" env CUDA_VISIBLE_DEVICES= "$dltrain" train tests/gpu/mlp.yaml --device cuda --out "$work/none"
-answers "no card, none is asked for" 0 "cpu" env CUDA_VISIBLE_DEVICES= "$dltrain" train tests/gpu/mlp.yaml "train.for=5 steps" --device auto --out "$work/auto"
+answers "no card, none is asked for" 0 "cpu: CUDA_VISIBLE_DEVICES shows no GPU" env CUDA_VISIBLE_DEVICES= "$dltrain" train tests/gpu/mlp.yaml "train.for=5 steps" --device auto --out "$work/auto"
 answers "no card, devices" 0 "no GPU\|no CUDA-capable device" env CUDA_VISIBLE_DEVICES= "$dltrain" devices

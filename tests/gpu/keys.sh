@@ -18,7 +18,7 @@ train() { # NAME NET OVERRIDE...: with an empty cache of choices, which stays in
     verdict "$train_name" $? "$work/$train_name.log"
 }
 choices() { # NAME: what was asked for and what was chosen, with what it depends on
-    cut -d'|' -f2- "$work/cache.$1"/*choices.txt | grep -a ' det='
+    cut -f 1,2 "$work/cache.$1"/*choices.txt | cut -d'|' -f2- | grep -a ' det='
 }
 for net in $nets; do
     train "$net-one" $net train.precision=bf16
