@@ -76,6 +76,15 @@ static DltStatus run(DltArena *arena, int argc, char *const argv[], DltErr *err)
     return command->run(&args, err);
 }
 
+/* What may help when a checkpoint cannot be used: it is one of several. */
+static void tell_way_out(DltStatus status)
+{
+    if (status == DLT_E_CHECKPOINT)
+        fprintf(stderr,
+                "note: the other checkpoints of its run (step-N.bin, best.bin) may be whole; "
+                "`dltrain inspect FILE` checks one\n");
+}
+
 int main(int argc, char **argv)
 {
     static DltErr err;
@@ -87,6 +96,7 @@ int main(int argc, char **argv)
     if (!arena) out_of_memory(0);
     DltStatus status = run(arena, argc, argv, &err);
     dlt_err_print(&err, stderr);
+    tell_way_out(status);
     dlt_watch_enter("giving it back");
     dlt_arena_free(arena);
     if (fflush(stdout) != 0 && status == DLT_OK) {

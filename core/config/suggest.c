@@ -109,8 +109,8 @@ static void fold(const char *word, char folded[MAX_WORD])
     folded[n] = '\0';
 }
 
-/* A rank, smaller is nearer: distance first, then equal first letters, then equal lengths. NOT_NEAR
- * when the distance is more than typing errors make. */
+/* A rank, smaller is nearer: distance first, then equal first letters, then equal lengths; best of all
+ * that the word was not written to its end. NOT_NEAR when the distance is more than typing errors make. */
 static int rank(const char *word, const char *name)
 {
     char a[MAX_WORD] = "", b[MAX_WORD] = "";
@@ -120,7 +120,8 @@ static int rank(const char *word, const char *name)
     size_t n = strlen(a);
     int distance = dlt_edit_distance(a, b), allowed = n < 4 ? 1 : n < 8 ? 2 : 3;
     if (distance > allowed || (size_t)distance >= strlen(b) + (n > 1)) return NOT_NEAR;
-    return 4 * distance + 2 * (a[0] != b[0]) + (n != strlen(b));
+    int tail = n == strlen(b) ? 0 : strncmp(a, b, n) == 0 ? -1 : 1;
+    return 4 * distance + 2 * (a[0] != b[0]) + tail;
 }
 
 const char *dlt_nearest(const char *word, const char *const *list)

@@ -326,7 +326,7 @@ static DltStatus read_meta(Reader *r, json_t *meta, int n_tensor)
         return damaged(r,
                        "the file has %lld bytes, it should have %.20s (cut, or with something "
                        "behind its end)",
-                       (long long)r->file_bytes, stated);
+                       (long long)r->file_bytes, stated + strspn(stated, "0"));
     r->crcs = own_key(r, meta, "dltrain.tensor_crc32");
     if (strlen(r->crcs) != (size_t)n_tensor * CRC_DIGITS)
         return damaged(r, "the number of checksums is not that of tensors (%d)", n_tensor);

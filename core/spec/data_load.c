@@ -22,6 +22,18 @@ static DltBad *ledger(DltReader *r)
     return bad;
 }
 
+/* Behind an error inside a data file that could be left out, the way to do so. */
+static DltStatus with_way_out(const DltSpec *spec, const DltSource *s, DltStatus status,
+                              DltErr *err)
+{
+    if (status != DLT_E_DATA || !s->def->skips || spec->data.max_bad > 0) return status;
+    if (err->n > 0 && err->report[err->n - 1].at.line == 0)
+        dlt_err_note(err, DLT_NO_MARK,
+                     "data: {on_bad: skip, max_bad: 20} leaves bad records out and names them; a "
+                     "file that is cut or damaged has to be fetched again");
+    return status;
+}
+
 static DltStatus open_source(DltReader *r, int split)
 {
     DltSource *s = &r->spec->data.source[split], *train = &r->spec->data.source[DLT_TRAIN];
@@ -38,8 +50,9 @@ static DltStatus open_source(DltReader *r, int split)
         s->ds.tokenizer = r->spec->data.tokenizer;
         s->ds.bad = ledger(r);
         s->ds.own_targets = r->spec->data.mask.share > 0;
-        DLT_TRY(s->def->open(r->arena, &s->opts, r->spec->folder,
-                             split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err));
+        DltStatus status = s->def->open(r->arena, &s->opts, r->spec->folder,
+                                        split == DLT_TRAIN ? NULL : &train->ds, &s->ds, r->err);
+        DLT_TRY(with_way_out(r->spec, s, status, r->err));
         s->ds.def = s->def;
         dlt_arena_on_free(r->arena, close_dataset, &s->ds);
     }
@@ -273,7 +286,8 @@ DltStatus dlt_spec_load_data(DltSpec *spec, unsigned splits, DltErr *err)
         if ((splits >> i & 1) && s[i].fraction > 0.0) splits |= 1u << DLT_TRAIN;
     for (int i = 0; i < DLT_N_SPLIT; i++) {
         if (!(splits >> i & 1) || !s[i].def || s[i].fraction > 0.0 || s[i].loaded) continue;
-        if (s[i].def->load) DLT_TRY(s[i].def->load(spec->arena, &s[i].ds, err));
+        if (s[i].def->load)
+            DLT_TRY(with_way_out(spec, &s[i], s[i].def->load(spec->arena, &s[i].ds, err), err));
         s[i].loaded = true;
         leave_out(spec, i);
     }
