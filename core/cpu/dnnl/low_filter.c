@@ -30,17 +30,17 @@ size_t dlt_filter_book(DltFilter *f, int64_t count, size_t bytes)
     return at;
 }
 
-DltFilter dlt_filter_of(const DltNode *n, bool even)
+static DltFilter filter_of(const DltNode *n, const DltFilterParts *parts)
 {
     const int64_t *x = n->in[0]->shape.dim, *dy = n->in[1]->shape.dim;
-    DltFilter f = {.a = n->attr, .n = x[0], .c = x[1], .h = x[2], .w = x[3]};
+    DltFilter f = {.parts = parts, .a = n->attr, .n = x[0], .c = x[1], .h = x[2], .w = x[3]};
     f.k = dy[1], f.p = dy[2], f.q = dy[3];
     f.taps = f.a->kernel[0] * f.a->kernel[1];
     f.k_tiles = up(f.k, DLT_AMX_ROWS) / DLT_AMX_ROWS;
     f.shift_h = (f.a->kernel[0] - 1) / f.a->stride[0];
     f.shift_w = (f.a->kernel[1] - 1) / f.a->stride[1];
     f.rows = f.p + f.shift_h;
-    f.pitch = up(f.q + f.shift_w, even ? 2 : 1);
+    f.pitch = up(f.q + f.shift_w, parts->even ? 2 : 1);
     f.bands = f.n < BANDS ? f.n : BANDS;
     int64_t most = (f.n + f.bands - 1) / f.bands;
     f.group = 1 + (LEAST_TERMS - 1) / (f.rows * f.pitch);
@@ -50,10 +50,13 @@ DltFilter dlt_filter_of(const DltNode *n, bool even)
     f.steps = f.terms / DLT_AMX_DEPTH;
     f.dy_at = dlt_filter_book(&f, f.terms * f.k, sizeof(uint16_t));
     f.dy_tiles_at = dlt_filter_book(&f, f.k_tiles * f.steps * DLT_AMX_TILE, sizeof(uint16_t));
+    parts->book(&f);
     return f;
 }
 
-void dlt_filter_copy_dy(const DltFilter *f, char *band, int64_t n, int64_t count, bool first)
+/* dy of images [n, n + count) of a group into scratch as [terms][K]; gaps and missing images are zero, which the first
+ * call of a band sees to. */
+static void copy_dy(const DltFilter *f, char *band, int64_t n, int64_t count, bool first)
 {
     uint16_t *to = (uint16_t *)(void *)(band + f->dy_at);
     if (first) memset(to, 0, (size_t)(f->terms * f->k) * sizeof *to);
@@ -68,10 +71,52 @@ void dlt_filter_copy_dy(const DltFilter *f, char *band, int64_t n, int64_t count
         }
 }
 
-void dlt_filter_band(const DltFilter *f, int64_t b, int64_t *from, int64_t *to)
+static void pack_dy(const DltFilter *f, char *band)
 {
-    *from = b * f->n / f->bands;
-    *to = (b + 1) * f->n / f->bands;
+    const uint16_t *dy = (const uint16_t *)(const void *)(band + f->dy_at);
+    uint16_t *tile = (uint16_t *)(void *)(band + f->dy_tiles_at);
+    for (int64_t i = 0; i < f->k_tiles; i++)
+        for (int64_t t = 0; t < f->terms; t += DLT_AMX_DEPTH, tile += DLT_AMX_TILE)
+            dlt_amx_pack(f->parts->dy_form, dy + t * f->k + i * DLT_AMX_ROWS, f->k, DLT_AMX_DEPTH,
+                         f->k - i * DLT_AMX_ROWS, tile);
+}
+
+static void band_task(void *ctx, int64_t begin, int64_t end)
+{
+    const DltFilter *f = ctx;
+    dlt_amx_begin();
+    for (int64_t b = begin; b < end; b++) {
+        char *band = f->work + (size_t)b * f->band_bytes;
+        int64_t from = b * f->n / f->bands, to = (b + 1) * f->n / f->bands;
+        memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and what no image fills */
+        for (int64_t n = from; n < to; n += f->group) {
+            int64_t count = to - n < f->group ? to - n : f->group;
+            copy_dy(f, band, n, count, n == from);
+            f->parts->pack_x(f, band, n, count);
+            pack_dy(f, band);
+            f->parts->multiply(f, band, n > from);
+        }
+    }
+    dlt_amx_end();
+}
+
+const float *dlt_filter_sums(const DltFilter *f, int64_t b)
+{
+    return (const float *)(const void *)(f->work + (size_t)b * f->band_bytes + f->sums_at);
+}
+
+size_t dlt_filter_work(const DltNode *n, const DltFilterParts *parts)
+{
+    DltFilter f = filter_of(n, parts);
+    return (size_t)f.bands * f.band_bytes;
+}
+
+void dlt_filter_run(const DltCall *c, const DltFilterParts *parts)
+{
+    DltFilter f = filter_of(c->node, parts);
+    f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
+    dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
+    dlt_pool_for(c->stream, f.k, 8, parts->gather, &f);
 }
 
 /* ---- x in pairs ---- */
@@ -163,36 +208,11 @@ static void multiply(const DltFilter *f, char *band, bool add)
     }
 }
 
-static void pack_dy(const DltFilter *f, char *band)
+static void pack_x(const DltFilter *f, char *band, int64_t n, int64_t count)
 {
-    const uint16_t *dy = (const uint16_t *)(const void *)(band + f->dy_at);
-    uint16_t *tile = (uint16_t *)(void *)(band + f->dy_tiles_at);
-    for (int64_t i = 0; i < f->k_tiles; i++)
-        for (int64_t t = 0; t < f->terms; t += DLT_AMX_DEPTH, tile += DLT_AMX_TILE)
-            dlt_amx_pack(DLT_AMX_A_TURN, dy + t * f->k + i * DLT_AMX_ROWS, f->k, DLT_AMX_DEPTH,
-                         f->k - i * DLT_AMX_ROWS, tile);
-}
-
-static void band_task(void *ctx, int64_t begin, int64_t end)
-{
-    const DltFilter *f = ctx;
-    dlt_amx_begin();
-    for (int64_t b = begin; b < end; b++) {
-        char *band = f->work + (size_t)b * f->band_bytes;
-        int64_t from, to;
-        dlt_filter_band(f, b, &from, &to);
-        memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and the row of zeros */
-        for (int64_t n = from; n < to; n += f->group) {
-            int64_t count = to - n < f->group ? to - n : f->group;
-            dlt_filter_copy_dy(f, band, n, count, n == from);
-            for (int64_t g = 0; g < count; g++)
-                for (int64_t class = 0; class < classes(f); class ++)
-                    pack_class(f, band, n + g, g, class);
-            pack_dy(f, band);
-            multiply(f, band, n > from);
-        }
-    }
-    dlt_amx_end();
+    for (int64_t g = 0; g < count; g++)
+        for (int64_t class = 0; class < classes(f); class ++)
+            pack_class(f, band, n + g, g, class);
 }
 
 /* dw of filters [begin, end) from the sums of the bands, in order. */
@@ -204,8 +224,7 @@ DLT_CLONES static void gather_task(void *ctx, int64_t begin, int64_t end)
         for (int64_t col = 0; col < f->cols / DLT_AMX_ROWS; col++) {
             float total[DLT_AMX_ROWS] = {0};
             for (int64_t b = 0; b < f->bands; b++) {
-                const char *at = f->work + (size_t)b * f->band_bytes + f->sums_at;
-                const float *sums = (const float *)(const void *)at + k * f->cols + col * 16;
+                const float *sums = dlt_filter_sums(f, b) + k * f->cols + col * DLT_AMX_ROWS;
                 for (int i = 0; i < DLT_AMX_ROWS; i++)
                     total[i] += sums[i];
             }
@@ -217,15 +236,15 @@ DLT_CLONES static void gather_task(void *ctx, int64_t begin, int64_t end)
 
 /* ---- the kernel ---- */
 
-static DltFilter filter_of(const DltNode *n)
+static void book(DltFilter *f)
 {
-    DltFilter f = dlt_filter_of(n, true);
-    f.cols = f.taps * f.c;
-    f.x_at = dlt_filter_book(&f, classes(&f) * class_pairs(&f) * 2 * f.c, sizeof(uint16_t));
-    f.x_tiles_at = dlt_filter_book(&f, f.c, sizeof(uint16_t));
-    f.sums_at = dlt_filter_book(&f, f.k_tiles * DLT_AMX_ROWS * f.cols, sizeof(float));
-    return f;
+    f->cols = f->taps * f->c;
+    f->x_at = dlt_filter_book(f, classes(f) * class_pairs(f) * 2 * f->c, sizeof(uint16_t));
+    f->x_tiles_at = dlt_filter_book(f, f->c, sizeof(uint16_t));
+    f->sums_at = dlt_filter_book(f, f->k_tiles * DLT_AMX_ROWS * f->cols, sizeof(float));
 }
+
+static const DltFilterParts parts = {true, book, pack_x, DLT_AMX_A_TURN, multiply, gather_task};
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -241,18 +260,14 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 {
     (void)dev;
     (void)err;
-    DltFilter f = filter_of(n);
-    p->work_bytes = (size_t)f.bands * f.band_bytes;
+    p->work_bytes = dlt_filter_work(n, &parts);
     return DLT_OK;
 }
 
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     (void)err;
-    DltFilter f = filter_of(c->node);
-    f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
-    dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
-    dlt_pool_for(c->stream, f.k, 8, gather_task, &f);
+    dlt_filter_run(c, &parts);
     return DLT_OK;
 }
 

@@ -8,7 +8,9 @@
 #include "cpu/dnnl/amx.h"
 #include "ops/conv.h"
 
+typedef struct DltFilterParts DltFilterParts;
 typedef struct DltFilter {
+    const DltFilterParts *parts;
     const DltConv *a;
     const uint16_t *x, *dy;
     float *dw;
@@ -21,16 +23,24 @@ typedef struct DltFilter {
     size_t dy_at, dy_tiles_at, x_at, x_tiles_at, sums_at, band_bytes; /* in a band's scratch */
 } DltFilter;
 
+/* What one kernel adds to the frame. */
+struct DltFilterParts {
+    bool even; /* pitch must be */
+    void (*book)(DltFilter *f);
+    /* Images [n, n + count) of a group into their packed form. */
+    void (*pack_x)(const DltFilter *f, char *band, int64_t n, int64_t count);
+    DltAmxForm dy_form; /* DLT_AMX_A_TURN or DLT_AMX_B */
+    void (*multiply)(const DltFilter *f, char *band, bool add);
+    DltTask gather; /* dw of filters [begin, end) from the sums of the bands, in order */
+};
+
 /* True when the node has one group, no dilation, strides of 1 or 2, and bf16 images in NHWC. */
 bool dlt_filter_fits(const DltNode *n);
-/* Sizes; even: pitch must be. */
-DltFilter dlt_filter_of(const DltNode *n, bool even);
 /* Books count elements of `bytes` each in a band's scratch, 64-byte aligned; returns where. */
 size_t dlt_filter_book(DltFilter *f, int64_t count, size_t bytes);
-/* dy of images [n, n + count) of a group into scratch as [terms][K]; gaps and missing images are zero, which the first
- * call of a band sees to. */
-void dlt_filter_copy_dy(const DltFilter *f, char *band, int64_t n, int64_t count, bool first);
-/* Images [*from, *to) of band b. */
-void dlt_filter_band(const DltFilter *f, int64_t b, int64_t *from, int64_t *to);
+size_t dlt_filter_work(const DltNode *n, const DltFilterParts *parts);
+void dlt_filter_run(const DltCall *c, const DltFilterParts *parts);
+/* The sums of band b. */
+const float *dlt_filter_sums(const DltFilter *f, int64_t b);
 
 #endif

@@ -63,17 +63,6 @@ DLT_CLONES static void pack_taps(const DltFilter *f, const uint16_t *planes_at, 
     }
 }
 
-/* B: [tile of filters][step] */
-static void pack_dy(const DltFilter *f, char *band)
-{
-    const uint16_t *dy = (const uint16_t *)(const void *)(band + f->dy_at);
-    uint16_t *tile = (uint16_t *)(void *)(band + f->dy_tiles_at);
-    for (int64_t i = 0; i < f->k_tiles; i++)
-        for (int64_t t = 0; t < f->terms; t += DLT_AMX_DEPTH, tile += DLT_AMX_TILE)
-            dlt_amx_pack(DLT_AMX_B, dy + t * f->k + i * DLT_AMX_ROWS, f->k, DLT_AMX_DEPTH,
-                         f->k - i * DLT_AMX_ROWS, tile);
-}
-
 /* sums [taps][K] (+)= A B */
 static void multiply(const DltFilter *f, char *band, bool add)
 {
@@ -91,54 +80,37 @@ static void multiply(const DltFilter *f, char *band, bool add)
         }
 }
 
-static void band_task(void *ctx, int64_t begin, int64_t end)
+static void pack_x(const DltFilter *f, char *band, int64_t n, int64_t count)
 {
-    const DltFilter *f = ctx;
-    dlt_amx_begin();
-    for (int64_t b = begin; b < end; b++) {
-        char *band = f->work + (size_t)b * f->band_bytes;
-        int64_t from, to;
-        dlt_filter_band(f, b, &from, &to);
-        memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and rows without a tap */
-        for (int64_t n = from; n < to; n += f->group) {
-            int64_t count = to - n < f->group ? to - n : f->group;
-            dlt_filter_copy_dy(f, band, n, count, n == from);
-            for (int64_t g = 0; g < count; g++)
-                copy_planes(f, band, n + g, g);
-            pack_taps(f, (const uint16_t *)(const void *)(band + f->x_at),
-                      (uint16_t *)(void *)(band + f->x_tiles_at));
-            pack_dy(f, band);
-            multiply(f, band, n > from);
-        }
-    }
-    dlt_amx_end();
+    for (int64_t g = 0; g < count; g++)
+        copy_planes(f, band, n + g, g);
+    pack_taps(f, (const uint16_t *)(const void *)(band + f->x_at),
+              (uint16_t *)(void *)(band + f->x_tiles_at));
 }
 
-/* dw = the sums of the bands, in order. */
-static void gather(const DltFilter *f)
+static void gather_task(void *ctx, int64_t begin, int64_t end)
 {
-    for (int64_t tap = 0; tap < all_taps(f); tap++)
-        for (int64_t k = 0; k < f->k; k++) {
+    const DltFilter *f = ctx;
+    for (int64_t k = begin; k < end; k++)
+        for (int64_t tap = 0; tap < all_taps(f); tap++) {
             float total = 0;
-            for (int64_t b = 0; b < f->bands; b++) {
-                const char *at = f->work + (size_t)b * f->band_bytes + f->sums_at;
-                total += ((const float *)(const void *)at)[tap * f->cols + k];
-            }
+            for (int64_t b = 0; b < f->bands; b++)
+                total += dlt_filter_sums(f, b)[tap * f->cols + k];
             f->dw[k * all_taps(f) + tap] = total;
         }
 }
 
 /* ---- the kernel ---- */
 
-static DltFilter filter_of(const DltNode *n)
+static void book(DltFilter *f)
 {
-    DltFilter f = dlt_filter_of(n, false);
-    f.cols = f.k_tiles * DLT_AMX_ROWS;
-    f.x_at = dlt_filter_book(&f, planes(&f) * plane_size(&f), sizeof(uint16_t));
-    f.x_tiles_at = dlt_filter_book(&f, tap_tiles(&f) * f.steps * DLT_AMX_TILE, sizeof(uint16_t));
-    f.sums_at = dlt_filter_book(&f, tap_tiles(&f) * DLT_AMX_ROWS * f.cols, sizeof(float));
-    return f;
+    f->cols = f->k_tiles * DLT_AMX_ROWS;
+    f->x_at = dlt_filter_book(f, planes(f) * plane_size(f), sizeof(uint16_t));
+    f->x_tiles_at = dlt_filter_book(f, tap_tiles(f) * f->steps * DLT_AMX_TILE, sizeof(uint16_t));
+    f->sums_at = dlt_filter_book(f, tap_tiles(f) * DLT_AMX_ROWS * f->cols, sizeof(float));
 }
+
+static const DltFilterParts parts = {false, book, pack_x, DLT_AMX_B, multiply, gather_task};
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -154,18 +126,14 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 {
     (void)dev;
     (void)err;
-    DltFilter f = filter_of(n);
-    p->work_bytes = (size_t)f.bands * f.band_bytes;
+    p->work_bytes = dlt_filter_work(n, &parts);
     return DLT_OK;
 }
 
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     (void)err;
-    DltFilter f = filter_of(c->node);
-    f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
-    dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
-    gather(&f);
+    dlt_filter_run(c, &parts);
     return DLT_OK;
 }
 

@@ -46,6 +46,15 @@ DLT_INLINE void dlt_v8_store(void *x, int64_t i, bool low, const DltV8 *v)
         __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH8);
 }
 
+/* The same of numbers that are bf16 already. */
+DLT_INLINE void dlt_v8_cut(void *x, int64_t i, bool low, const DltV8 *v)
+{
+    if (low)
+        *(DltH8 *)((uint16_t *)x + i) = __builtin_convertvector((DltU8)*v >> 16, DltH8);
+    else
+        *(DltV8 *)((float *)x + i) = *v;
+}
+
 /* Sixteen of them, for AVX-512. */
 typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t DltI16 __attribute__((vector_size(64), aligned(4), may_alias));
@@ -76,6 +85,14 @@ DLT_INLINE void dlt_v16_store(void *x, int64_t i, bool low, const DltV16 *v)
     DltU16 rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16, quiet = u >> 16 | 0x40;
     *(DltH16 *)((uint16_t *)x + i) =
         __builtin_convertvector((rounded & ~nan) | (quiet & nan), DltH16);
+}
+
+DLT_INLINE void dlt_v16_cut(void *x, int64_t i, bool low, const DltV16 *v)
+{
+    if (low)
+        *(DltH16 *)((uint16_t *)x + i) = __builtin_convertvector((DltU16)*v >> 16, DltH16);
+    else
+        *(DltV16 *)((float *)x + i) = *v;
 }
 
 #define DLT_MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
