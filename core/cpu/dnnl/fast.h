@@ -48,31 +48,24 @@ extern const DltKernel *const dlt_fast_reorder[];
 extern const DltKernel *const dlt_fast_cast[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
-extern const DltKernel dlt_low_unary_fwd, dlt_low_unary_bwd, dlt_low_binary, dlt_low_bias_bwd,
-    dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter,
+extern const DltKernel dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter,
     dlt_low_attention_fwd, dlt_low_attention_bwd;
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
 extern const DltKernel dlt_fast_product, dlt_wide_product,
     dlt_tall_product; /* before sgemm in its list */
 
-/* Tasks over a DltFlat: y = act(x), and y = x * act'(saved), what matmul and convolution epilogues need, in place or
- * not. DLT_FLAT_GRAIN elements a task: 64 KiB, inside L2 with the output. */
+/* y = act(x), or x * act'(saved) where saved is there (unary_bwd, act_grad), in place or not: f32, or (low) bf16, of
+ * which a piece is widened at a time. DLT_FLAT_GRAIN elements a task: 64 KiB, inside L2 with the output. */
 enum { DLT_FLAT_GRAIN = 16384 };
 typedef struct DltFlat {
     DltUnary fn;
-    const float *x, *saved; /* saved: unary_bwd and act_grad */
-    float *y;
+    bool low;
+    const void *x, *saved;
+    void *y;
 } DltFlat;
-/* The same on bf16; saved decides which. */
-typedef struct DltFlatLow {
-    DltUnary fn;
-    const uint16_t *x, *saved;
-    uint16_t *y;
-} DltFlatLow;
-void dlt_fast_act_low(void *flat, int64_t begin, int64_t end);
+void dlt_fast_flat(void *flat, int64_t begin, int64_t end);
+/* out[0] = the activation of `made`, times the gradient's factor: what no post-op did. */
 void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made,
                      const void *saved);
-void dlt_fast_act(void *flat, int64_t begin, int64_t end);
-void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end);
 
 #endif

@@ -1,4 +1,5 @@
-/* Elementwise kernels on flat arrays of any layout: activations, adds, bias gradients. */
+/* Elementwise kernels on flat arrays of any layout, f32 or bf16: activations and adds. bf16 is widened into f32 on the
+ * stack, a piece at a time, goes through the same loops and is rounded once. */
 #include "cpu/dnnl/fast.h"
 
 #include "cpu/act.h"
@@ -43,14 +44,16 @@ bool dlt_fast_images(const DltNode *n, bool *low, DltWhy *why_not)
     return true;
 }
 
-static bool same_layout(const DltNode *n, DltWhy *why_not)
+/* All floats f32 or all bf16, in one layout. */
+static bool one_kind(const DltNode *n, DltWhy *why_not)
 {
-    for (int i = 1; i < DLT_MAX_IN; i++)
-        if (n->in[i] && n->in[i]->layout != n->in[0]->layout) {
-            snprintf(why_not->text, sizeof why_not->text, "layouts differ");
-            return false;
-        }
-    return n->out[0]->layout == n->in[0]->layout && dlt_fast_f32(n, why_not);
+    for (int i = 0; i < DLT_MAX_IN + DLT_MAX_OUT; i++) {
+        const DltTensor *t = i < DLT_MAX_IN ? n->in[i] : n->out[i - DLT_MAX_IN];
+        if (!t || (t->dtype == n->in[0]->dtype && t->layout == n->in[0]->layout)) continue;
+        snprintf(why_not->text, sizeof why_not->text, "types or layouts differ");
+        return false;
+    }
+    return n->in[0]->dtype == DLT_BF16 || dlt_fast_f32(n, why_not);
 }
 
 /* Both loops of an activation over [0, n): y may be x, dx may be dy or saved; element i meets element i
@@ -89,77 +92,135 @@ DLT_ACT_TABLE(ROW)
 static const ActRow act_rows[DLT_N_FN] = {F(NONE, "", 0) DLT_UNARY_TABLE(F)};
 #undef F
 
-void dlt_fast_act(void *flat, int64_t begin, int64_t end)
+enum { PIECE = 512 };
+
+void dlt_fast_flat(void *flat, int64_t begin, int64_t end)
 {
     const DltFlat *f = flat;
-    act_rows[f->fn.fn].forward(f->x + begin, f->y + begin, (float)f->fn.alpha, end - begin);
+    const ActRow *row = &act_rows[f->fn.fn];
+    float a = (float)f->fn.alpha, x[PIECE], s[PIECE];
+    if (!f->low) {
+        const float *from = (const float *)f->x + begin, *saved = (const float *)f->saved;
+        float *y = (float *)f->y + begin;
+        if (saved)
+            row->backward(from, saved + begin, y, a, end - begin);
+        else
+            row->forward(from, y, a, end - begin);
+        return;
+    }
+    for (int64_t i = begin, n; i < end; i += n) {
+        n = end - i < PIECE ? end - i : PIECE;
+        dlt_widen_run((const uint16_t *)f->x + i, x, n);
+        if (f->saved) {
+            dlt_widen_run((const uint16_t *)f->saved + i, s, n);
+            row->backward(x, s, x, a, n);
+        } else {
+            row->forward(x, x, a, n);
+        }
+        dlt_narrow_run(x, (uint16_t *)f->y + i, n);
+    }
 }
 
-void dlt_fast_act_grad(void *flat, int64_t begin, int64_t end)
+void dlt_fast_finish(const DltCall *c, const DltEpilogue *rest, const void *made, const void *saved)
 {
-    const DltFlat *f = flat;
-    act_rows[f->fn.fn].backward(f->x + begin, f->saved + begin, f->y + begin, (float)f->fn.alpha,
-                                end - begin);
+    const DltTensor *y = c->node->out[0];
+    const DltUnary *todo[2] = {&rest->act, &rest->act_grad};
+    for (int i = 0; i < 2; i++) {
+        if (!todo[i]->fn) continue;
+        DltFlat f = {.fn = *todo[i],
+                     .low = y->dtype == DLT_BF16,
+                     .x = made,
+                     .saved = i == 1 ? saved : NULL,
+                     .y = c->out[0]};
+        dlt_pool_for(c->stream, dlt_count(y), DLT_FLAT_GRAIN, dlt_fast_flat, &f);
+        made = c->out[0];
+    }
 }
 
 static bool unary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    return same_layout(n, why_not);
+    return one_kind(n, why_not);
 }
 
-static DltStatus unary_fwd(const DltCall *c, DltErr *err)
+/* unary_fwd: x, y; unary_bwd: dy, saved, dx.  elementwise.h */
+static DltStatus unary(const DltCall *c, DltErr *err)
 {
     (void)err;
+    const DltTensor *y = c->node->out[0];
     const DltUnary *a = c->node->attr;
-    DltFlat f = {.fn = *a, .x = c->in[0], .y = c->out[0]};
-    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act, &f);
-    return DLT_OK;
-}
-
-static DltStatus unary_bwd(const DltCall *c, DltErr *err)
-{
-    (void)err;
-    const DltUnary *a = c->node->attr;
-    DltFlat f = {.fn = *a, .x = c->in[0], .saved = c->in[1], .y = c->out[0]};
-    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, dlt_fast_act_grad, &f);
+    DltFlat f = {
+        .fn = *a, .low = y->dtype == DLT_BF16, .x = c->in[0], .saved = c->in[1], .y = c->out[0]};
+    dlt_pool_for(c->stream, dlt_count(y), DLT_FLAT_GRAIN, dlt_fast_flat, &f);
     return DLT_OK;
 }
 
 typedef struct Pair {
-    const float *a, *b;
-    float *y;
+    const void *a, *b;
+    void *y;
     DltBinaryFn fn;
+    bool low;
+    int64_t n_b; /* elements of b, which is repeated */
 } Pair;
 
-DLT_CLONES static void pair_loop(const Pair *p, int64_t begin, int64_t end)
+DLT_CLONES static void pair_loop(DltBinaryFn fn, const float *a, const float *b, float *y,
+                                 int64_t n)
 {
-    const float *a = p->a, *b = p->b;
-    float *y = p->y;
-    if (p->fn == DLT_ADD)
-        for (int64_t i = begin; i < end; i++)
+    if (fn == DLT_ADD)
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
             y[i] = a[i] + b[i];
-    else if (p->fn == DLT_SUB)
-        for (int64_t i = begin; i < end; i++)
+    else if (fn == DLT_SUB)
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
             y[i] = a[i] - b[i];
     else
-        for (int64_t i = begin; i < end; i++)
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; i++)
             y[i] = a[i] * b[i];
 }
 
 static void pair_task(void *ctx, int64_t begin, int64_t end)
 {
-    pair_loop(ctx, begin, end);
+    const Pair *p = ctx;
+    float a[PIECE], b[PIECE];
+    for (int64_t i = begin, n; i < end; i += n) {
+        int64_t at = i % p->n_b;
+        n = end - i < p->n_b - at ? end - i : p->n_b - at;
+        if (!p->low) {
+            pair_loop(p->fn, (const float *)p->a + i, (const float *)p->b + at, (float *)p->y + i,
+                      n);
+            continue;
+        }
+        if (n > PIECE) n = PIECE;
+        dlt_widen_run((const uint16_t *)p->a + i, a, n);
+        dlt_widen_run((const uint16_t *)p->b + at, b, n);
+        pair_loop(p->fn, a, b, a, n);
+        dlt_narrow_run(a, (uint16_t *)p->y + i, n);
+    }
+}
+
+/* b is a repeated: all of its dims are a's behind those that are 1. */
+static bool repeats(const DltShape *a, const DltShape *b)
+{
+    int i = 0;
+    while (i < b->rank && b->dim[i] == 1)
+        i++;
+    while (i < b->rank && b->dim[i] == a->dim[i])
+        i++;
+    return i == b->rank;
 }
 
 static bool binary_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     const DltBinary *a = n->attr;
-    if (a->fn <= DLT_MUL && dlt_shape_equal(&n->in[0]->shape, &n->in[1]->shape))
-        return same_layout(n, why_not);
+    const DltTensor *x = n->in[0], *y = n->in[1];
+    bool same = dlt_shape_equal(&x->shape, &y->shape);
+    bool flat = x->layout == DLT_PLAIN && repeats(&x->shape, &y->shape);
+    if (a->fn <= DLT_MUL && (same || flat)) return one_kind(n, why_not);
     snprintf(why_not->text, sizeof why_not->text,
-             "broadcast and division are left to the plain kernel");
+             "other broadcasts and division are left to the plain kernel");
     return false;
 }
 
@@ -167,114 +228,17 @@ static DltStatus binary(const DltCall *c, DltErr *err)
 {
     (void)err;
     const DltBinary *a = c->node->attr;
-    Pair p = {c->in[0], c->in[1], c->out[0], a->fn};
-    dlt_pool_for(c->stream, dlt_count(c->node->out[0]), DLT_FLAT_GRAIN, pair_task, &p);
+    const DltTensor *y = c->node->out[0];
+    Pair p = {.a = c->in[0], .b = c->in[1], .y = c->out[0], .fn = a->fn};
+    p.low = y->dtype == DLT_BF16;
+    p.n_b = dlt_count(c->node->in[1]);
+    dlt_pool_for(c->stream, dlt_count(y), DLT_FLAT_GRAIN, pair_task, &p);
     return DLT_OK;
 }
 
-/* db[C] = column sums of dy [rows, C] (PLAIN, last axis): rows in BANDS fixed bands, then the bands in order. */
-enum { BANDS = 8 };
-typedef struct Columns {
-    const float *dy;
-    float *db, *part; /* part [BANDS, C] */
-    int64_t rows, c;
-} Columns;
-
-DLT_CLONES static void add_rows(const float *dy, float *sum, int64_t rows, int64_t c)
-{
-    memset(sum, 0, (size_t)c * sizeof *sum);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < c; i++)
-            sum[i] += dy[r * c + i];
-}
-
-static void band_task(void *ctx, int64_t begin, int64_t end)
-{
-    Columns *k = ctx;
-    for (int64_t b = begin; b < end; b++) {
-        int64_t from = b * k->rows / BANDS, to = (b + 1) * k->rows / BANDS;
-        add_rows(k->dy + from * k->c, k->part + b * k->c, to - from, k->c);
-    }
-}
-
-/* db[C] for blocked images [N][C/blk][HW][blk]: one task a channel block. */
-typedef struct Channels {
-    const float *dy;
-    float *db;
-    int64_t n, blocks, hw, blk;
-} Channels;
-
-DLT_CLONES static void channel_loop(const Channels *k, int64_t begin, int64_t end)
-{
-    for (int64_t cb = begin; cb < end; cb++) {
-        double total[16] = {0};
-        for (int64_t n = 0; n < k->n; n++) {
-            const float *p = k->dy + (n * k->blocks + cb) * k->hw * k->blk;
-            float sum[16] = {0};
-            for (int64_t i = 0; i < k->hw; i++)
-                for (int64_t j = 0; j < k->blk; j++)
-                    sum[j] += p[i * k->blk + j];
-            for (int64_t j = 0; j < k->blk; j++)
-                total[j] += (double)sum[j];
-        }
-        for (int64_t j = 0; j < k->blk; j++)
-            k->db[cb * k->blk + j] = (float)total[j];
-    }
-}
-
-static void channel_task(void *ctx, int64_t begin, int64_t end)
-{
-    channel_loop(ctx, begin, end);
-}
-
-static bool bias_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    (void)dev;
-    const DltBias *a = n->attr;
-    DltLayout l = n->in[0]->layout;
-    bool blocked = a->axis == 1 && dlt_fast_block(n->in[0]) > 0;
-    if (blocked || (l == DLT_PLAIN && a->axis == n->in[0]->shape.rank - 1))
-        return dlt_fast_f32(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "neither the last axis nor blocked channels");
-    return false;
-}
-
-static DltStatus bias_prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
-{
-    (void)dev;
-    (void)err;
-    const DltBias *a = n->attr;
-    p->work_bytes = BANDS * (size_t)a->channels * sizeof(float);
-    return DLT_OK;
-}
-
-static DltStatus bias_bwd(const DltCall *c, DltErr *err)
-{
-    (void)err;
-    const DltTensor *dy = c->node->in[0];
-    const DltBias *a = c->node->attr;
-    if (dy->layout != DLT_PLAIN) {
-        int64_t blk = dlt_fast_block(dy);
-        Channels k = {c->in[0],
-                      c->out[0],
-                      dy->shape.dim[0],
-                      a->channels / blk,
-                      dy->shape.dim[2] * dy->shape.dim[3],
-                      blk};
-        dlt_pool_for(c->stream, k.blocks, 1, channel_task, &k);
-        return DLT_OK;
-    }
-    Columns k = {c->in[0], c->out[0], c->work, dlt_count(dy) / a->channels, a->channels};
-    dlt_pool_for(c->stream, BANDS, 1, band_task, &k);
-    add_rows(k.part, k.db, BANDS, k.c);
-    return DLT_OK;
-}
-
-static const DltKernel unary_fwd_k = {"unary_fwd.cpu.vector", unary_accepts, NULL, unary_fwd};
-static const DltKernel unary_bwd_k = {"unary_bwd.cpu.vector", unary_accepts, NULL, unary_bwd};
+static const DltKernel unary_fwd_k = {"unary_fwd.cpu.vector", unary_accepts, NULL, unary};
+static const DltKernel unary_bwd_k = {"unary_bwd.cpu.vector", unary_accepts, NULL, unary};
 static const DltKernel binary_k = {"binary.cpu.vector", binary_accepts, NULL, binary};
-static const DltKernel bias_bwd_k = {"bias_bwd.cpu.vector", bias_accepts, bias_prepare, bias_bwd};
-const DltKernel *const dlt_fast_unary_fwd[] = {&unary_fwd_k, &dlt_low_unary_fwd, NULL};
-const DltKernel *const dlt_fast_unary_bwd[] = {&unary_bwd_k, &dlt_low_unary_bwd, NULL};
-const DltKernel *const dlt_fast_binary[] = {&binary_k, &dlt_low_binary, NULL};
-const DltKernel *const dlt_fast_bias_bwd[] = {&bias_bwd_k, &dlt_low_bias_bwd, NULL};
+const DltKernel *const dlt_fast_unary_fwd[] = {&unary_fwd_k, NULL};
+const DltKernel *const dlt_fast_unary_bwd[] = {&unary_bwd_k, NULL};
+const DltKernel *const dlt_fast_binary[] = {&binary_k, NULL};

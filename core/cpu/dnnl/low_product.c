@@ -203,10 +203,10 @@ static void finish(const Product *p, const Piece *at, float *c)
     int64_t n = at->rows * SIDE;
     if (p->bias.at) add_bias(&p->bias, at, c);
     if (e->save_pre) write_rows(p, &p->pre, at, c);
-    if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
+    if (e->act.fn) dlt_fast_flat(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
     if (e->act_grad.fn) {
         read_rows(p, &p->saved, at, saved);
-        dlt_fast_act_grad(&(DltFlat){.fn = e->act_grad, .x = c, .saved = saved, .y = c}, 0, n);
+        dlt_fast_flat(&(DltFlat){.fn = e->act_grad, .x = c, .saved = saved, .y = c}, 0, n);
     }
     write_rows(p, &p->c, at, c);
 }

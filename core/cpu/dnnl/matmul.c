@@ -33,10 +33,10 @@ static void epilogue(const Product *p, int64_t offset, int64_t rows)
     float *c = p->c + offset;
     if (p->bias) add_bias(c, p->bias, rows, p->g.n);
     if (e->save_pre) memcpy(p->pre + offset, c, (size_t)n * sizeof *c);
-    if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
+    if (e->act.fn) dlt_fast_flat(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
     if (e->act_grad.fn)
-        dlt_fast_act_grad(&(DltFlat){.fn = e->act_grad, .x = c, .saved = p->saved + offset, .y = c},
-                          0, n);
+        dlt_fast_flat(&(DltFlat){.fn = e->act_grad, .x = c, .saved = p->saved + offset, .y = c}, 0,
+                      n);
 }
 
 static void task(void *ctx, int64_t begin, int64_t end)

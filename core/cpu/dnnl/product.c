@@ -111,11 +111,11 @@ static void any_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, 
             for (int64_t c = 0; c < n; c++)
                 x[j + c] += p->bias[col + c];
         if (e->save_pre) scatter(x, row, m, n, p->pre + offset);
-        if (e->act.fn) dlt_fast_act(&(DltFlat){.fn = e->act, .x = x, .y = x}, 0, m * n);
+        if (e->act.fn) dlt_fast_flat(&(DltFlat){.fn = e->act, .x = x, .y = x}, 0, m * n);
         if (e->act_grad.fn) {
             gather(p->saved + offset, row, m, n, saved);
             DltFlat grad = {.fn = e->act_grad, .x = x, .saved = saved, .y = x};
-            dlt_fast_act_grad(&grad, 0, m * n);
+            dlt_fast_flat(&grad, 0, m * n);
         }
         scatter(x, row, m, n, p->c + offset);
     }

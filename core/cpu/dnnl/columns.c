@@ -1,0 +1,142 @@
+/* Bias gradients: sums over the rows or pixels of f32 or bf16, in f32 for a chunk of rows and in f64 beyond it, in bands
+ * that depend on the shape alone. */
+#include "base/half.h"
+#include "cpu/dnnl/tile.h"
+#include "ops/elementwise.h"
+
+/* db[C] = sums of dy over the rows of [rows][C] (PLAIN's last axis, NHWC), or over planes [rows][block] of channel
+ * blocks, one task each. */
+typedef struct Columns {
+    const void *dy;
+    bool low; /* dy is bf16 */
+    float *db;
+    double *part; /* [bands][c] */
+    int64_t c, rows, bands;
+    int64_t planes, hw, block; /* channel blocks: samples, pixels, channels of one */
+} Columns;
+
+enum { BANDS = 16, CHUNK = 64, WIDTH = 32 /* channels at a time */ };
+
+/* total[8 lanes] += sums of `rows` rows of 8 `lanes` neighbours from element `at` on. */
+DLT_INLINE void chunk_sums(const Columns *k, int64_t at, int64_t row, int64_t rows, int lanes,
+                           bool low, double *total)
+{
+    DltV8 sum[WIDTH / 8], v;
+    for (int l = 0; l < lanes; l++)
+        sum[l] = (DltV8){0};
+    for (int64_t i = 0; i < rows; i++)
+        for (int l = 0; l < lanes; l++) {
+            dlt_v8_load(k->dy, at + i * row + 8 * l, low, &v);
+            sum[l] += v;
+        }
+    for (int l = 0; l < lanes; l++)
+        for (int j = 0; j < 8; j++)
+            total[8 * l + j] += (double)sum[l][j];
+}
+
+/* The same for one channel. */
+static void one_sum(const Columns *k, int64_t at, int64_t rows, double *total)
+{
+    float sum = 0;
+    for (int64_t i = 0; i < rows; i++, at += k->c)
+        sum += k->low ? dlt_bf16_to(((const uint16_t *)k->dy)[at]) : ((const float *)k->dy)[at];
+    *total += (double)sum;
+}
+
+DLT_INLINE void band_sums(const Columns *k, int64_t band, bool low)
+{
+    double *total = k->part + band * k->c;
+    memset(total, 0, (size_t)k->c * sizeof *total);
+    int64_t last = (band + 1) * k->rows / k->bands;
+    for (int64_t r = band * k->rows / k->bands; r < last; r += CHUNK) {
+        int64_t n = last - r < CHUNK ? last - r : CHUNK, ch = 0;
+        for (; ch + WIDTH <= k->c; ch += WIDTH)
+            chunk_sums(k, r * k->c + ch, k->c, n, WIDTH / 8, low, total + ch);
+        for (; ch + 8 <= k->c; ch += 8)
+            chunk_sums(k, r * k->c + ch, k->c, n, 1, low, total + ch);
+        for (; ch < k->c; ch++)
+            one_sum(k, r * k->c + ch, n, total + ch);
+    }
+}
+
+DLT_CLONES static void rows_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Columns *k = ctx;
+    for (int64_t band = begin; band < end; band++)
+        if (k->low)
+            band_sums(k, band, true);
+        else
+            band_sums(k, band, false);
+}
+
+DLT_INLINE void plane_sums(const Columns *k, int64_t ch, bool low)
+{
+    double total[8] = {0};
+    int64_t at = ch / k->block * k->hw * k->block + ch % k->block;
+    for (int64_t n = 0; n < k->planes; n++)
+        for (int64_t i = 0; i < k->hw; i += CHUNK)
+            chunk_sums(k, at + (n * k->hw * k->c) + i * k->block, k->block,
+                       k->hw - i < CHUNK ? k->hw - i : CHUNK, 1, low, total);
+    for (int j = 0; j < 8; j++)
+        k->db[ch + j] = (float)total[j];
+}
+
+/* Eight channels of blocked planes a task. */
+DLT_CLONES static void planes_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Columns *k = ctx;
+    for (int64_t ch = 8 * begin; ch < 8 * end; ch += 8)
+        if (k->low)
+            plane_sums(k, ch, true);
+        else
+            plane_sums(k, ch, false);
+}
+
+static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    const DltBias *a = n->attr;
+    const DltTensor *dy = n->in[0];
+    bool blocked = a->axis == 1 && dlt_fast_lanes(dy) > 0;
+    bool last = dy->layout == DLT_PLAIN && a->axis == dy->shape.rank - 1;
+    bool known = dy->dtype == DLT_BF16 || dy->dtype == DLT_F32;
+    if (known && n->out[0]->dtype == DLT_F32 && (blocked || last)) return true;
+    snprintf(why_not->text, sizeof why_not->text,
+             "neither f32 nor bf16, or neither the last axis nor channels that lie together");
+    return false;
+}
+
+static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = BANDS * (size_t)((const DltBias *)n->attr)->channels * sizeof(double);
+    return DLT_OK;
+}
+
+static DltStatus launch(const DltCall *c, DltErr *err)
+{
+    (void)err;
+    const DltTensor *dy = c->node->in[0];
+    int64_t channels = ((const DltBias *)c->node->attr)->channels, block = dlt_fast_block(dy);
+    Columns k = {.dy = c->in[0], .db = c->out[0], .part = c->work, .c = channels};
+    k.low = dy->dtype == DLT_BF16;
+    if (block > 0) {
+        k.planes = dy->shape.dim[0], k.hw = dy->shape.dim[2] * dy->shape.dim[3], k.block = block;
+        dlt_pool_for(c->stream, channels / 8, 1, planes_task, &k);
+        return DLT_OK;
+    }
+    k.rows = dlt_count(dy) / channels;
+    k.bands = k.rows < BANDS * CHUNK ? (k.rows + CHUNK - 1) / CHUNK : BANDS;
+    dlt_pool_for(c->stream, k.bands, 1, rows_task, &k);
+    for (int64_t ch = 0; ch < channels; ch++) {
+        double total = 0;
+        for (int64_t b = 0; b < k.bands; b++)
+            total += k.part[b * channels + ch];
+        k.db[ch] = (float)total;
+    }
+    return DLT_OK;
+}
+
+static const DltKernel kernel = {"bias_bwd.cpu.vector", accepts, prepare, launch};
+const DltKernel *const dlt_fast_bias_bwd[] = {&kernel, NULL};
