@@ -11,6 +11,8 @@ typedef struct DltLayerDef {
     const DltField *fields; /* may be NULL: a bare word */
     size_t opt_size;
     int min_in, max_in; /* number of inputs; 0, 0 means exactly one */
+    bool
+        keeps_shape; /* its output is shaped like its input: behind a mistake in it the rest is checked */
     DltStatus (*check)(const DltOpts *o, DltErr *err); /* cross-field rules only; may be NULL */
     DltTensor *(*build)(DltBuild *b, const DltOpts *o, DltTensor *const in[], int n_in);
 } DltLayerDef;

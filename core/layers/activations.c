@@ -17,7 +17,8 @@
         (void)n_in;                                                                                \
         return apply(b, o, in[0], fn, 0.0);                                                        \
     }                                                                                              \
-    const DltLayerDef dlt_layer_##id = {.name = #id, .help = text, .build = build_##id};
+    const DltLayerDef dlt_layer_##id = {                                                           \
+        .name = #id, .help = text, .keeps_shape = true, .build = build_##id};
 
 static DltTensor *apply(DltBuild *b, const DltOpts *o, DltTensor *x, DltUnaryFn fn, double alpha)
 {
@@ -101,6 +102,7 @@ const DltLayerDef dlt_layer_leaky_relu = {
     .help = "x above zero, negative_slope x below; Maas et al. 2013",
     .fields = leaky_relu_fields,
     .opt_size = sizeof(LeakyRelu),
+    .keeps_shape = true,
     .build = build_leaky_relu,
 };
 
@@ -109,6 +111,7 @@ const DltLayerDef dlt_layer_elu = {
     .help = "x above zero, alpha (exp(x) - 1) below; Clevert et al. 2016",
     .fields = elu_fields,
     .opt_size = sizeof(Elu),
+    .keeps_shape = true,
     .build = build_elu,
 };
 
@@ -117,6 +120,7 @@ const DltLayerDef dlt_layer_softplus = {
     .help = "log(1 + exp(beta x)) / beta",
     .fields = softplus_fields,
     .opt_size = sizeof(Softplus),
+    .keeps_shape = true,
     .build = build_softplus,
 };
 
@@ -125,5 +129,6 @@ const DltLayerDef dlt_layer_gelu = {
     .help = "x Phi(x), Phi the normal distribution; Hendrycks & Gimpel 2016",
     .fields = gelu_fields,
     .opt_size = sizeof(Gelu),
+    .keeps_shape = true,
     .build = build_gelu,
 };

@@ -175,5 +175,6 @@ const DltLayerDef dlt_layer_attention = {
     .fields = fields,
     .opt_size = sizeof(Attention),
     .check = check,
+    .keeps_shape = true,
     .build = build,
 };

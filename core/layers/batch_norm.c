@@ -51,5 +51,6 @@ const DltLayerDef dlt_layer_batch_norm = {
     .help = "normalise each channel over the batch",
     .fields = fields,
     .opt_size = sizeof(BatchNorm),
+    .keeps_shape = true,
     .build = build,
 };

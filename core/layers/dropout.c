@@ -26,5 +26,6 @@ const DltLayerDef dlt_layer_dropout = {
     .help = "set values to zero at random while training",
     .fields = fields,
     .opt_size = sizeof(Dropout),
+    .keeps_shape = true,
     .build = build,
 };

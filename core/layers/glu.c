@@ -67,6 +67,7 @@ const DltLayerDef dlt_layer_swiglu = {
     .fields = swiglu_fields,
     .opt_size = sizeof(Glu),
     .check = check,
+    .keeps_shape = true,
     .build = build_swiglu,
 };
 
@@ -76,5 +77,6 @@ const DltLayerDef dlt_layer_geglu = {
     .fields = geglu_fields,
     .opt_size = sizeof(Glu),
     .check = check,
+    .keeps_shape = true,
     .build = build_geglu,
 };

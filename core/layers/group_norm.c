@@ -44,5 +44,6 @@ const DltLayerDef dlt_layer_group_norm = {
     .help = "normalise each sample over groups of channels",
     .fields = fields,
     .opt_size = sizeof(GroupNorm),
+    .keeps_shape = true,
     .build = build,
 };

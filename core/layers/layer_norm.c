@@ -60,6 +60,7 @@ const DltLayerDef dlt_layer_layer_norm = {
     .help = "normalise each row over its last axis",
     .fields = layer_fields,
     .opt_size = sizeof(RowNorm),
+    .keeps_shape = true,
     .build = build_layer,
 };
 
@@ -68,5 +69,6 @@ const DltLayerDef dlt_layer_rms_norm = {
     .help = "divide each row by its root mean square",
     .fields = rms_fields,
     .opt_size = sizeof(RowNorm),
+    .keeps_shape = true,
     .build = build_rms,
 };

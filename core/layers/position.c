@@ -97,5 +97,6 @@ const DltLayerDef dlt_layer_position = {
     .fields = fields,
     .opt_size = sizeof(Position),
     .check = check,
+    .keeps_shape = true,
     .build = build,
 };

@@ -20,5 +20,6 @@ static DltTensor *build(DltBuild *b, const DltOpts *o, DltTensor *const in[], in
 const DltLayerDef dlt_layer_softmax = {
     .name = "softmax",
     .help = "probabilities over the last axis",
+    .keeps_shape = true,
     .build = build,
 };

@@ -333,13 +333,14 @@ DltTensor *dlt_walk_residual(DltWalk *w, DltList *l, const DltPick *pick, DltYam
 {
     const char *path = dlt_arena_printf(w->arena, "%s.residual", l->path), *body, *project;
     DltOpts o = {0};
+    bool sound = !dlt_build_failed(w->b);
     DltStatus status = dlt_schema_read(w->arena, dlt_residual_fields, sizeof(Residual), pick->value,
                                        (DltWhere){path, pick->at}, &o, w->err);
     if (status != DLT_OK) return dlt_walk_poison(w, status);
     const Residual *r = o.v;
     branch_names(w, l, named, &body, &project);
     DltTensor *y = branch(w, l, body, "body", r->body, out, x);
-    if (dlt_build_failed(w->b)) return y;
+    if (dlt_build_failed(w->b)) return sound && !r->project ? dlt_walk_go_on(w, x) : y;
     if (!dlt_shape_equal(&x->shape, &y->shape) && r->project) {
         DltFollow follow = {.from = x->shape, .to = y->shape}, *outer = w->follow;
         w->follow = &follow;

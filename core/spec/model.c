@@ -31,6 +31,13 @@ DltTensor *dlt_walk_poison(DltWalk *w, DltStatus status)
     return dlt_build_poison(w->b);
 }
 
+DltTensor *dlt_walk_go_on(DltWalk *w, DltTensor *x)
+{
+    w->failed = dlt_first(w->failed, w->b->status);
+    w->b->status = DLT_OK;
+    return x;
+}
+
 DltTensor *dlt_walk_error(DltWalk *w, DltMark at, const char *fmt, ...)
 {
     va_list args;
@@ -128,17 +135,22 @@ static DltTensor *build_layer(DltWalk *w, DltList *l, const Item *item, const ch
     DltTensor *in[DLT_MAX_IN] = {0};
     DltOpts *o = DLT_NEW(w->arena, DltOpts); /* lives as long as what was built from it */
     int n_in = 1;
+    bool sound = !dlt_build_failed(w->b);
     if (value && def->max_in > 1 && !from && value->kind == DLT_YAML_LIST) {
         from = value;
         value = NULL;
     }
     DltStatus status = find_inputs(w, path, from, x, in, &n_in);
     if (status == DLT_OK) status = check_inputs(w, def, pick, path, n_in);
+    bool goes_on = sound && status == DLT_OK && def->keeps_shape;
     value = dlt_walk_follow(w, def, value, pick->at);
     status = dlt_first(status, dlt_schema_read(w->arena, def->fields, def->opt_size, value,
                                                (DltWhere){path, pick->at}, o, w->err));
     if (status == DLT_OK && def->check) status = def->check(o, w->err);
-    if (status != DLT_OK) return dlt_walk_poison(w, status);
+    if (status != DLT_OK) {
+        x = dlt_walk_poison(w, status);
+        return goes_on ? dlt_walk_go_on(w, in[0]) : x;
+    }
     if (l->out)
         write_item(w, l, pick->kind, dlt_resolved_opts(w->arena, o, def->opt_size, def->check),
                    from, name);
@@ -146,7 +158,7 @@ static DltTensor *build_layer(DltWalk *w, DltList *l, const Item *item, const ch
     const char *old = dlt_build_enter(w->b, name);
     x = def->build(w->b, o, in, n_in);
     dlt_build_leave(w->b, old);
-    return x;
+    return goes_on && dlt_build_failed(w->b) ? dlt_walk_go_on(w, in[0]) : x;
 }
 
 /* ---- sequential and lists ------------------------------------------------------------------ */
@@ -404,5 +416,5 @@ DltStatus dlt_walk_model(const DltSpec *spec, DltModelGraph *m, DltYaml *out, Dl
         const DltTensor *t = m->graph->tensor[i];
         if (t->role == DLT_PARAM && !t->producer) m->n_param += dlt_shape_count(&t->shape);
     }
-    return dlt_first(status, m->build->status);
+    return dlt_first(dlt_first(status, w.failed), m->build->status);
 }

@@ -32,7 +32,8 @@ typedef struct DltWalk {
     DltBuild *b;
     DltArena *arena;
     DltErr *err;
-    int n_report; /* reports of err that are known to be of different places */
+    DltStatus failed; /* of layers behind which the walk went on */
+    int n_report;     /* reports of err that are known to be of different places */
     const DltYaml *blocks;
     const char *const *kinds; /* every name an item may have */
     DltFollow *follow;        /* NULL outside projections */
@@ -47,6 +48,9 @@ typedef struct DltWalk {
 /* model.c */
 DltTensor *dlt_walk_list(DltWalk *w, DltList *l, const DltYaml *items, DltTensor *x);
 DltTensor *dlt_walk_poison(DltWalk *w, DltStatus status);
+/* The build has failed in something whose output is shaped like x: x, and what follows is checked as if nothing
+ * had been wrong. */
+DltTensor *dlt_walk_go_on(DltWalk *w, DltTensor *x);
 /* Reports CONFIG at `at` and poisons the build. */
 DltTensor *dlt_walk_error(DltWalk *w, DltMark at, const char *fmt, ...) DLT_PRINTF(3, 4);
 
