@@ -13,7 +13,7 @@ build=$(make -s "$flags" "$san" "$extra" CUDA_BUILD=0 --eval 'where: ; @echo $(B
 suites=$(ls tests/unit/test_schema.c tests/unit/test_suggest.c tests/unit/test_registry.c tests/unit/test_expand.c \
     tests/unit/test_yaml*.c tests/unit/test_config*.c tests/unit/test_checkpoint*.c tests/unit/test_data_*.c \
     tests/unit/test_token*.c tests/unit/test_loader*.c tests/unit/test_run*.c tests/unit/test_train.c \
-    tests/unit/test_on_bad.c tests/unit/test_bad_data.c tests/unit/test_cases.c tests/unit/test_reader*.c \
+    tests/unit/test_on_bad.c tests/unit/test_bad_*.c tests/unit/test_cases.c tests/unit/test_reader*.c \
     tests/fault/*.c 2>/dev/null | sed "s|^|$build/|; s|\.c\$||")
 find "$build" -name '*.gcda' -exec rm -f {} + 2>/dev/null || true
 # shellcheck disable=SC2086
