@@ -13,7 +13,7 @@ DLT_INLINE void NAME(tile_fwd)(const Pool *k, int64_t i, int64_t o, int rows, in
         for (int s = 0; s < cols; s++) {
             LOAD(k->x, i + r * step + s * k->blk, low, &v);
             /* NaN alone is neither above nor below: !(v <= best) takes it, and best == best keeps it */
-            I take = ~(v <= best) & (best <= best);
+            I take = ~(v <= best) & (best <= best); /* NOLINT(misc-redundant-expression) */
             I here = (I){0} + (int32_t)(r * cols + s);
             best = (V)(((I)v & take) | ((I)best & ~take));
             at = (here & take) | (at & ~take);
