@@ -82,9 +82,35 @@ DltStatus dlt_open_mask(DltReader *r)
     return DLT_OK;
 }
 
+/* The loss's `ignore` as a field, NULL: it has none. */
+static const DltField *ignore_of(const DltSpec *spec)
+{
+    const DltField *f = spec->loss ? spec->loss_opts.fields : NULL;
+    while (f && f->key && strcmp(f->key, "ignore") != 0)
+        f++;
+    return f && f->key ? f : NULL;
+}
+
+/* Targets to skip, behind the end of a text and where nothing is hidden, are DLT_IGNORED. */
+static DltStatus check_ignore(const DltSpec *spec, DltErr *err)
+{
+    const DltField *f = ignore_of(spec);
+    int64_t ignored = DLT_IGNORED;
+    if (f && spec->loss_opts.v)
+        memcpy(&ignored, (const char *)spec->loss_opts.v + f->offset, sizeof ignored);
+    if (ignored == DLT_IGNORED) return DLT_OK;
+    return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(&spec->loss_opts, f->offset),
+                      "loss.%s.ignore: %" PRId64 ", but %s have the target %d; leave ignore out",
+                      spec->loss->name, ignored,
+                      spec->data.mask.share > 0 ? "with data.mask the places that are not hidden"
+                                                : "the places behind the end of a text",
+                      DLT_IGNORED);
+}
+
 DltStatus dlt_check_mask(const DltSpec *spec, DltErr *err)
 {
     const DltOpts *o = &spec->sections->mask;
+    if (dlt_data_window(spec) > 0) DLT_TRY(check_ignore(spec, err));
     if (spec->data.mask.share == 0) return DLT_OK;
     for (int i = 0; i < spec->n_metric; i++)
         if (spec->metric[i]->per_byte)
@@ -93,16 +119,7 @@ DltStatus dlt_check_mask(const DltSpec *spec, DltErr *err)
                               "eval.metrics: %s needs every token as a target, and data.mask "
                               "leaves a share of them; perplexity fits",
                               spec->metric[i]->name);
-    for (const DltField *f = spec->loss ? spec->loss_opts.fields : NULL; f && f->key; f++) {
-        int64_t ignored = 0;
-        if (strcmp(f->key, "ignore") != 0) continue;
-        memcpy(&ignored, (const char *)spec->loss_opts.v + f->offset, sizeof ignored);
-        if (ignored == DLT_IGNORED) return DLT_OK;
-        return dlt_err_at(err, DLT_E_CONFIG, dlt_opts_mark(&spec->loss_opts, f->offset),
-                          "loss.%s.ignore: with data.mask the places that are not hidden have the "
-                          "target %d; leave ignore out",
-                          spec->loss->name, DLT_IGNORED);
-    }
+    if (ignore_of(spec)) return DLT_OK;
     return dlt_err_at(err, DLT_E_CONFIG, o->at,
                       "data.mask: loss %s cannot leave places out; cross_entropy can",
                       spec->loss ? spec->loss->name : "");

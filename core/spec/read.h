@@ -166,7 +166,7 @@ DltStatus dlt_data_inherit(DltReader *r, const DltField *fields, const char *pat
 DltStatus dlt_read_tokenizer(DltReader *r) DLT_CHECKED;
 DltStatus dlt_open_tokenizer(DltReader *r) DLT_CHECKED;
 /* data_mask.c: data.mask once the sources are read; the mask's id once they are open; and what the loss and
- * the metrics must be with it. */
+ * the metrics must be with it, and the loss with any windows of tokens. */
 DltStatus dlt_read_mask(DltReader *r, const DltYaml *tree) DLT_CHECKED;
 DltStatus dlt_open_mask(DltReader *r) DLT_CHECKED;
 DltStatus dlt_check_mask(const DltSpec *spec, DltErr *err) DLT_CHECKED;

@@ -68,7 +68,7 @@ bad "a share above 1" "data.mask.share: 15 is out of range" data.mask=15
 bad "a share as percent" "data.mask" "data.mask=15%"
 bad "parts above 1" "token 0.8 and random 0.3 are parts" 'data.mask={share: 0.15, random: 0.3}'
 bad "an id that is none" "data.mask.id: 2 is no id of a vocabulary of 2" 'data.mask={share: 0.15, id: 2}'
-bad "a loss that ignores something else" "loss.cross_entropy.ignore: with data.mask" 'loss={cross_entropy: {ignore: 0}}'
+bad "a loss that ignores something else" "loss.cross_entropy.ignore: 0, but with data.mask the places that are not hidden have the target -1" 'loss={cross_entropy: {ignore: 0}}'
 bad "bits of a byte" "eval.metrics: bits_per_byte needs every token" 'eval={metrics: [bits_per_byte]}'
 bad "a mask on images" "data.mask: has no effect" 'data={train: {synthetic: {shape: [6], classes: 3, samples: 24}}, mask: 0.1}' 'model=[{dense: 3}]'
 model small "vocab: 2,"

@@ -168,6 +168,8 @@ refused "an odd number of bytes" 3 "ids.bin: error: 201 bytes are no whole numbe
 printf 'a\001%.0s' {1..24} >"$work/ids.bin"
 run check raw.yaml
 refused "a shard shorter than a window" 3 "ids.bin: error: has 24 tokens, fewer than the 25 of one window and the token behind it"
+run check learned.yaml "loss={cross_entropy: {ignore: 0}}"
+refused "a loss that does not skip what is behind the end" 2 "ignore: 0, but the places behind the end of a text have the target -1"
 sed 's/units: 96, bias: false, tie: wte.weight/units: 40/' "$work/rounded.yaml" >"$work/small.yaml"
 run check small.yaml
 refused "fewer scores than ids" 2 "has 40 scores, but data.train has"
