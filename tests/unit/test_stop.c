@@ -91,6 +91,29 @@ static void signals(void **state)
     dlt_arena_free(arena);
 }
 
+/* The weights of a large model take longer to begin than a signal may wait: no more of them are made then. */
+static void signal_while_weights_begin(void **state)
+{
+    enum { N = 1 << 22 };
+    (void)state;
+    int result;
+    pid_t pid = fork();
+    if (pid == 0) {
+        static float made[N];
+        DltInit init = dlt_init_normal(1.0, 0.1);
+        DltTensor t = {.name = "w", .dtype = DLT_F32, .shape = dlt_shape1(N), .init = &init};
+        int n = 0;
+        dlt_sys_signals_install();
+        raise(SIGTERM);
+        dlt_init_fill(&t, 1, made);
+        for (int i = 0; i < N; i++)
+            n += made[i] != 0.0f;
+        _exit(n < N / 2 && dlt_sys_asked_to_stop() == DLT_SIGTERM ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+}
+
 /* C55. Killed at a random moment, 50 times (DLT_FULL=1: 1,000): what was saved loads, and going on gives
  * the same bits. */
 static void killed(void **state)
@@ -210,9 +233,8 @@ int main(int argc, char **argv)
 {
     FILTER_TESTS(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signals),
-        cmocka_unit_test(killed),
-        cmocka_unit_test(two_runs),
+        cmocka_unit_test(signals),   cmocka_unit_test(signal_while_weights_begin),
+        cmocka_unit_test(killed),    cmocka_unit_test(two_runs),
         cmocka_unit_test(disk_full),
     };
     return cmocka_run_group_tests(tests, start, finish);
