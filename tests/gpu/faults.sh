@@ -37,7 +37,10 @@ begin() { # RUN
     (train "$1") >"$work/said.$1" 2>&1 &
     pid=$!
     tries=0
-    while [ ! -s "$work/$1/last.bin" ] && [ $tries -lt 1000 ]; do tries=$((tries + 1)); sleep 0.01; done
+    while [ ! -s "$work/$1/last.bin" ] && [ $tries -lt 6000 ] && kill -0 $pid 2>/dev/null; do
+        tries=$((tries + 1))
+        sleep 0.01
+    done
 }
 for wait in 0.00 0.02 0.05 0.11; do
     begin killed
@@ -65,7 +68,7 @@ cat >"$work/fills.sh" <<END
 mount -t tmpfs -o size=1m none "$work/small" || exit 1
 "$dltrain" train $net "train.for=200000 steps" "checkpoint.every=200 steps" "log.every=10000 steps" train.ema=0.99 --device "$device" --out "$work/small/run" --quiet &
 tries=0
-while [ ! -s "$work/small/run/last.bin" ] && [ \$tries -lt 1000 ]; do tries=\$((tries + 1)); sleep 0.01; done
+while [ ! -s "$work/small/run/last.bin" ] && [ \$tries -lt 6000 ]; do tries=\$((tries + 1)); sleep 0.01; done
 cat /dev/zero >"$work/small/filler" 2>/dev/null
 wait \$!
 code=\$?
