@@ -294,6 +294,8 @@ static void judge_stopped(const Scenario *s, const Kind *k, const char *fault, c
     int temps = 0;
     (void)good;
     int code = WIFEXITED(o->result) ? WEXITSTATUS(o->result) : -1;
+    bool begun = fault[strcspn(fault, ":") + 2] != ':'; /* calls 1 to 9: the command line's */
+    if (!begun && WIFSIGNALED(o->result)) code = 128 + WTERMSIG(o->result);
     if (code != 0 && code != (int)k->codes) blame(s, fault, "wrong exit", o);
     if (o->told && o->blocks != 0) blame(s, fault, "memory was kept", o);
     if (o->told && o->files != 0) blame(s, fault, "descriptors were kept", o);
