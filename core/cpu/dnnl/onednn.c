@@ -100,6 +100,10 @@ static bool image_desc(dnnl_memory_desc_t *md, const DltTensor *t, DltWhy *why)
 static bool filter_desc(dnnl_memory_desc_t *md, const DltTensor *w, DltDtype dtype, int64_t groups,
                         bool any, DltWhy *why)
 {
+    if (w->layout != DLT_PLAIN) {
+        snprintf(why->text, sizeof why->text, "filters in another order than [K,C,R,S]");
+        return false;
+    }
     const int64_t *d = w->shape.dim;
     dnnl_dims_t whole = {d[0], d[1], d[2], d[3]};
     dnnl_dims_t grouped = {groups, d[0] / groups, d[1], d[2], d[3]};
