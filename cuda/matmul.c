@@ -177,7 +177,7 @@ static void choice_key(const DltNode *n, const DltDevice *dev, char key[DLT_TUNE
     const DltMatmul *a = n->attr;
     DltGemm g = dlt_matmul_gemm(n);
     snprintf(key, DLT_TUNE_KEY,
-             "small %s %s sm%d n%d | %lldx%lldx%lld %s%s %s->%s bias%d act%d grad%d pre%d align "
+             "small.2 %s %s sm%d n%d | %lldx%lldx%lld %s%s %s->%s bias%d act%d grad%d pre%d align "
              "%u,%u",
              dlt_lt_version(dev), dev->name, dev->capability, dev->n_sm, (long long)g.m,
              (long long)g.n, (long long)g.k, a->ta ? "T" : "N", a->tb ? "T" : "N",

@@ -11,6 +11,14 @@ __device__ __forceinline__ void async_copy(void *shared, const void *global)
     unsigned to = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
+/* The same, or 16 zeros where `inside` is false; `global` may be read in either case. */
+__device__ __forceinline__ void async_copy_or_zero(void *shared, const void *global, bool inside)
+{
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+                 "r"(inside ? 16 : 0)
+                 : "memory");
+}
 /* Ends a group of copies. */
 __device__ __forceinline__ void async_commit()
 {

@@ -117,6 +117,31 @@ struct In {
             return (float)((const uint8_t *)p)[i];
         }
     }
+    /* Elements i to i + 3, which lie at a multiple of four elements' size. */
+    __device__ __forceinline__ void quad(int64_t i, float v[4]) const
+    {
+        if (dtype == DLT_F32) {
+            float4 x = *(const float4 *)((const float *)p + i);
+            v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
+        } else if (dtype == DLT_BF16) {
+            quad_of((const bf16 *)p + i, v);
+        } else if (dtype == DLT_F16) {
+            quad_of((const f16 *)p + i, v);
+        } else {
+            for (int e = 0; e < 4; e++)
+                v[e] = (*this)[i + e];
+        }
+    }
+
+  private:
+    template <typename T> __device__ __forceinline__ static void quad_of(const T *from, float v[4])
+    {
+        T x[4];
+        uint2 raw = *(const uint2 *)from;
+        memcpy(x, &raw, sizeof raw);
+        for (int e = 0; e < 4; e++)
+            v[e] = to_float(x[e]);
+    }
 };
 struct Out {
     void *p;
@@ -146,6 +171,31 @@ struct Out {
             ((uint8_t *)p)[i] = (uint8_t)v;
             break;
         }
+    }
+    /* Elements i to i + 3, which lie at a multiple of four elements' size. */
+    __device__ __forceinline__ void set_quad(int64_t i, const float v[4]) const
+    {
+        if (dtype == DLT_F32) {
+            *(float4 *)((float *)p + i) = make_float4(v[0], v[1], v[2], v[3]);
+        } else if (dtype == DLT_BF16) {
+            put_quad((bf16 *)p + i, v);
+        } else if (dtype == DLT_F16) {
+            put_quad((f16 *)p + i, v);
+        } else {
+            for (int e = 0; e < 4; e++)
+                set(i + e, v[e]);
+        }
+    }
+
+  private:
+    template <typename T> __device__ __forceinline__ static void put_quad(T *to, const float v[4])
+    {
+        T x[4];
+        uint2 raw;
+        for (int e = 0; e < 4; e++)
+            x[e] = from_float<T>(v[e]);
+        memcpy(&raw, x, sizeof raw);
+        *(uint2 *)to = raw;
     }
 };
 
@@ -185,27 +235,32 @@ static inline bool has_clusters(const DltCall *c)
     return c->stream->dev->capability >= 90;
 #endif
 }
-/* Barrier of all threads of the cluster; shared memory written before is seen behind it. */
-__device__ __forceinline__ void cluster_sync()
+/* A barrier of all threads of the cluster in two halves: shared memory of any block that was written before
+ * the first is seen behind the second. */
+__device__ __forceinline__ void cluster_arrive()
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
-/* *p as block `rank` of the cluster has it; p points into shared memory. */
-__device__ __forceinline__ float cluster_read(const float *p, int rank)
+__device__ __forceinline__ void cluster_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+/* *p = v in block `rank` of the cluster; p points into shared memory. */
+__device__ __forceinline__ void cluster_write(float4 *p, int rank, float4 v)
 {
 #if __CUDA_ARCH__ >= 900
     unsigned own = (unsigned)__cvta_generic_to_shared(p), there;
-    float v;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(there) : "memory");
-    return v;
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(there), "f"(v.x), "f"(v.y),
+                 "f"(v.z), "f"(v.w)
+                 : "memory");
 #else
     (void)rank;
-    return *p;
+    *p = v;
 #endif
 }
 

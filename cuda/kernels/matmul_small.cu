@@ -1,50 +1,21 @@
 /* Matrix products of small networks on the tensor cores, with the whole epilogue inside. A library's
  * kernels are made for large products: on a batch of 128 rows they start few blocks and leave bias,
- * activation and its gradient to further launches. Such products last as long as one block needs for
- * its share of K, so K is shared out three times: a block makes a 32 x 32 tile with 16 warps, four
- * places with the chunks of K dealt to four groups; and where multiprocessors are left over, a
- * cluster of up to eight blocks makes the tile and adds its sums through distributed shared memory.
- * Operands stream through four stages of shared memory by asynchronous copies. Products in bf16, f16
- * or tf32, sums in f32 in a fixed order. */
+ * activation and its gradient to further launches. Such a product lasts as long as its longest chain of
+ * instructions, so the chain is kept short: a block makes a tile of 32 x 32, each of its warps the whole
+ * tile from chunks of K of its own, which it brings and reads without waiting for others; the sums of
+ * the warps meet once. Where multiprocessors are left over, a cluster of blocks shares out K and hands
+ * its sums over through distributed shared memory. Products in bf16, f16 or tf32, sums in f32 in a fixed
+ * order. */
 #include "cuda/kernels/act.cuh"
+#include "cuda/kernels/async.cuh"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/shape.cuh"
-#include "cuda/kernels/tensor_core.cuh"
+#include "cuda/kernels/warp_mma.cuh"
 
 namespace
 {
 
-enum { TILE = 32, PLACES = 4, GROUPS = 4, THREADS = PLACES * GROUPS * WARP };
-enum { STAGES = 4, ROW_BYTES = 256, SUM_LD = TILE + 4, MAX_SLICES = 8 };
-
-/* Copies 16 bytes to shared memory without waiting; zeros when `inside` is false. */
-__device__ __forceinline__ void copy16_async(void *dst, const void *src, bool inside)
-{
-#ifdef __CUDA_ARCH__
-    unsigned to = (unsigned)__cvta_generic_to_shared(dst);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(src),
-                 "r"(inside ? 16 : 0)
-                 : "memory");
-#else
-    if (inside)
-        memcpy(dst, src, 16);
-    else
-        memset(dst, 0, 16);
-#endif
-}
-__device__ __forceinline__ void async_commit()
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-/* Waits until at most n of the newest groups are still under way. */
-template <int n> __device__ __forceinline__ void async_wait()
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
-#endif
-}
+enum { TILE = 32, CHUNK_BYTES = 64, STAGES = 3, MAX_SLICES = 8, PASSES = 4 };
 
 /* An operand in memory: rows x cols, row-major and dense. */
 template <typename T> struct Panel {
@@ -53,214 +24,347 @@ template <typename T> struct Panel {
     bool packed; /* rows begin at multiples of 16 bytes */
 };
 
-/* One of a block's operands on its way into shared memory: R x C elements a chunk, rows LD apart, what
- * lies outside zero. Every thread brings one pack of 16 bytes a chunk, so its addresses are worked
- * out once and then only move on: along the rows (K_ALONG) or down by the chunk's depth. */
-template <typename T, bool K_ALONG, int R, int C, int LD> struct Bringer {
-    static constexpr int N = Pack<T>::n, PER_ROW = C / N, DEPTH = K_ALONG ? C : R;
-    static_assert(R * PER_ROW == THREADS, "a pack for every thread");
-    Panel<T> m;
-    const T *from;  /* this thread's pack of the chunk at hand */
-    int64_t step;   /* to the next chunk's */
-    int at, depth;  /* place in the stage; K of the pack's first element */
-    int64_t fixed0; /* first row (column, unless K_ALONG) of the block's tile */
-    bool inside;    /* in the direction that is not K */
-
-    __device__ __forceinline__ Bringer(const Panel<T> &panel, int64_t tile, int chunk) : m(panel)
-    {
-        int r = threadIdx.x / PER_ROW, c = threadIdx.x % PER_ROW * N;
-        int64_t k0 = (int64_t)chunk * DEPTH, row = K_ALONG ? tile + r : k0 + r;
-        int64_t col = K_ALONG ? k0 + c : tile + c;
-        at = r * LD + c;
-        depth = (int)(K_ALONG ? col : row);
-        inside = K_ALONG ? row < m.rows : col < m.cols;
-        from = inside ? m.p + row * m.cols + col : m.p;
-        step = K_ALONG ? DEPTH : DEPTH * m.cols;
-        fixed0 = tile;
-    }
-    __device__ __forceinline__ void bring(T *tile)
-    {
-        int end = (int)(K_ALONG ? m.cols : m.rows);
-        if (m.packed) {
-            bool there = inside && depth < end;
-            copy16_async(tile + at, there ? from : m.p, there);
-        } else {
-            bring_single(tile);
-        }
-        depth += DEPTH;
-        from += step;
-    }
-    /* Rows that do not begin at multiples of 16 bytes: element by element. */
-    __device__ __forceinline__ void bring_single(T *tile)
-    {
-        int k0 = depth - (K_ALONG ? (int)threadIdx.x % PER_ROW * N : (int)threadIdx.x / PER_ROW);
-        for (int i = threadIdx.x; i < R * C; i += THREADS) {
-            int r = i / C, c = i % C;
-            int64_t row = K_ALONG ? fixed0 + r : k0 + r, col = K_ALONG ? k0 + c : fixed0 + c;
-            bool there = row < m.rows && col < m.cols;
-            tile[r * LD + c] = there ? m.p[row * m.cols + col] : from_float<T>(0.0f);
-        }
-    }
-};
-
 struct Task {
     int64_t m, n, k;
-    int slices; /* blocks of a cluster, each with its part of K */
+    int slices, rounds; /* blocks of a cluster; chunks of K of each warp */
+    int warp_bytes; /* of shared memory: stages for as many rounds as there are, three at most */
+    bool quads;     /* c, pre, saved and bias allow accesses of four elements */
     In bias, saved;
     Out c, pre;
     DltEpilogue ep;
 };
 
-/* The tile of op(a) [M, K] or op(b) [K, N] for one chunk of K as it lies in memory: with K along the
- * rows' direction or across. */
-template <typename T, bool K_ALONG> struct Shape {
-    static constexpr int depth = ROW_BYTES / (int)sizeof(T);
+/* A chunk of an operand in shared memory, as it lies in memory: 64 bytes of K along the rows' direction, or
+ * across. Rows are apart such that neither matrices nor single elements meet bank conflicts. */
+template <typename T, bool K_ALONG> struct Chunk {
+    static constexpr int depth = CHUNK_BYTES / (int)sizeof(T);
     static constexpr int rows = K_ALONG ? TILE : depth, cols = K_ALONG ? depth : TILE;
-    static constexpr int ld = cols + 16 / (int)sizeof(T); /* 16 bytes more: no bank conflicts */
+    static constexpr int ld = cols + (K_ALONG ? 16 / (int)sizeof(T) : 8);
     static constexpr int elements = rows * ld;
 };
 
-/* The stages of a block, and later its sums. */
-template <typename T, bool TA, bool TB> struct Ring {
-    using SA = Shape<T, !TA>;
-    using SB = Shape<T, TB>;
-    static constexpr int stage = SA::elements + SB::elements;
-    static constexpr size_t bytes = (size_t)STAGES * stage * sizeof(T);
-    static_assert(bytes >= (size_t)GROUPS * TILE * SUM_LD * sizeof(float), "sums fit in the ring");
+/* One of a warp's operands on its way into shared memory. A lane brings four packs of 16 bytes a chunk; its
+ * addresses are worked out once and then only move on. */
+template <typename T, bool K_ALONG> struct Bringer {
+    using C = Chunk<T, K_ALONG>;
+    static constexpr int N = Pack<T>::n, PER_ROW = C::cols / N, ROWS = WARP / PER_ROW;
+    static_assert(ROWS * PASSES == C::rows, "four packs for every lane");
+    const T *base, *from; /* the operand; this lane's first pack of the chunk at hand */
+    int64_t step, pass;   /* elements to the next chunk's pack, and to the next of this chunk */
+    int at;               /* place of the first pack in a stage */
+    int k, k_step, k_end; /* K of the first pack */
+    int fixed, end; /* row (column, unless K_ALONG) of the first pack, and how many there are */
+    bool packed;
+
+    __device__ __forceinline__ Bringer(const Panel<T> &m, int64_t tile, int chunk, int stride)
+    {
+        int lane = threadIdx.x % WARP, r = lane / PER_ROW, c = lane % PER_ROW * N;
+        int k0 = chunk * C::depth;
+        base = m.p;
+        packed = m.packed;
+        at = r * C::ld + c;
+        k = k0 + (K_ALONG ? c : r);
+        k_step = stride * C::depth;
+        k_end = (int)(K_ALONG ? m.cols : m.rows);
+        fixed = (int)tile + (K_ALONG ? r : c);
+        end = (int)(K_ALONG ? m.rows : m.cols);
+        from = m.p + (K_ALONG ? (int64_t)fixed * m.cols + k : (int64_t)k * m.cols + fixed);
+        step = K_ALONG ? k_step : k_step * m.cols;
+        pass = ROWS * m.cols;
+    }
+    __device__ __forceinline__ bool inside(int i, int e) const
+    {
+        return K_ALONG ? fixed + i * ROWS < end && k + e < k_end
+                       : fixed + e < end && k + i * ROWS < k_end;
+    }
+    __device__ __forceinline__ void bring(T *stage)
+    {
+#pragma unroll
+        for (int i = 0; i < PASSES; i++) {
+            T *to = stage + at + i * ROWS * C::ld;
+            bool there = inside(i, 0);
+            if (packed)
+                async_copy_or_zero(to, there ? from + i * pass : base, there);
+            else
+                for (int e = 0; e < N; e++)
+                    to[e] = inside(i, e) ? from[i * pass + e] : from_float<T>(0.0f);
+        }
+        k += k_step;
+        from += step;
+    }
 };
 
-/* Element (m, n) of the tile's product through the epilogue into memory. */
-__device__ __forceinline__ void put(const Task &t, int64_t m, int64_t n, float v)
-{
-    int64_t at = m * t.n + n;
-    if (t.bias.p) v += t.bias[n];
-    if (t.pre.p) t.pre.set(at, v);
-    v = act_any(t.ep.act, v);
-    if (t.saved.p) v *= act_grad_any(t.ep.act_grad, t.saved[at]);
-    t.c.set(at, v);
-}
+/* ---- 32 x 32 of a product by one warp ---- */
 
-__device__ __forceinline__ float sum_groups(const float *sums, int at)
+/* Operands of 16 x 16 bytes of T for two products of 16 x 8 (warp_mma.cuh): at rows of A [M, K] (TURNED:
+ * [K, M]); of B [K, N] (TURNED: [N, K]) columns 0 to 7, then 8 to 15. */
+template <bool TURNED, typename T>
+__device__ __forceinline__ void load_a(uint32_t x[4], const T *a, int ld)
 {
-    float v = sums[at];
+    int lane = threadIdx.x % WARP, low = lane % 8, odd = lane / 8 % 2, high = lane / 16;
+    if constexpr (TURNED)
+        warp_load_turned(x, a + (low + high * 8) * ld + odd * 8);
+    else
+        warp_load(x, a + (low + odd * 8) * ld + high * 8);
+}
+template <bool TURNED, typename T>
+__device__ __forceinline__ void load_b(uint32_t y[4], const T *b, int ld)
+{
+    int lane = threadIdx.x % WARP, low = lane % 8, odd = lane / 8 % 2, high = lane / 16;
+    if constexpr (TURNED)
+        warp_load(y, b + (low + high * 8) * ld + odd * 8);
+    else
+        warp_load_turned(y, b + (low + odd * 8) * ld + high * 8);
+}
+/* f32: where pairs of 16 bits would be turned apart, element by element. */
+template <bool TURNED> __device__ __forceinline__ void load_a(uint32_t x[4], const float *a, int ld)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    if constexpr (!TURNED) warp_load(x, a + lane % 16 * ld + lane / 16 * 4);
 #pragma unroll
-    for (int g = 1; g < GROUPS; g++)
-        v += sums[g * TILE * SUM_LD + at];
-    return v;
+    for (int i = 0; i < 4; i++)
+        x[i] = to_tf32(TURNED ? a[(t + i / 2 * 4) * ld + g + i % 2 * 8] : __uint_as_float(x[i]));
+}
+template <bool TURNED> __device__ __forceinline__ void load_b(uint32_t y[4], const float *b, int ld)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    if constexpr (TURNED) warp_load(y, b + (lane % 8 + lane / 16 * 8) * ld + lane / 8 % 2 * 4);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        y[i] = to_tf32(TURNED ? __uint_as_float(y[i]) : b[(t + i % 2 * 4) * ld + g + i / 2 * 8]);
+}
+template <typename T>
+__device__ __forceinline__ void multiply(float sum[4], const uint32_t a[4], const uint32_t b[2])
+{
+    if constexpr (std::is_same<T, float>::value)
+        warp_mma_tf32(sum, a, b);
+    else
+        warp_mma<T>(sum, a, b);
 }
 
-/* The groups' sums, and those of the cluster's blocks, added in order; rows are shared out between
- * the blocks. */
-__device__ __forceinline__ void finish(const Task &t, float *sums, int64_t m0, int64_t n0)
+/* The sums of a lane: [16 rows][8 columns][place in the product]. */
+struct Sums {
+    float v[2][4][4];
+};
+
+/* sums += one chunk's product. */
+template <bool TA, bool TB, typename T>
+__device__ __forceinline__ void chunk_product(Sums &sums, const T *a, const T *b)
 {
-    int rows = TILE / t.slices, first = (int)blockIdx.z * rows;
-    if (t.slices > 1) {
-        for (int i = threadIdx.x; i < TILE * TILE; i += THREADS) {
-            int at = i / TILE * SUM_LD + i % TILE;
-            sums[at] = sum_groups(sums, at); /* this thread alone reads and writes the element */
+    constexpr int UNIT = 32 / (int)sizeof(T);
+    constexpr int LDA = Chunk<T, !TA>::ld, LDB = Chunk<T, TB>::ld;
+#pragma unroll
+    for (int k = 0; k < Chunk<T, true>::depth; k += UNIT) {
+        uint32_t x[2][4], y[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            load_a<TA>(x[i], a + (TA ? k * LDA + i * 16 : i * 16 * LDA + k), LDA);
+            load_b<TB>(y[i], b + (TB ? i * 16 * LDB + k : k * LDB + i * 16), LDB);
         }
-        cluster_sync();
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            multiply<T>(sums.v[i / 4][i % 4], x[i / 4], y[i % 4 / 2] + i % 2 * 2);
     }
-    for (int i = threadIdx.x; i < rows * TILE; i += THREADS) {
-        int r = first + i / TILE, c = i % TILE, at = r * SUM_LD + c;
-        float v = t.slices > 1 ? cluster_read(sums + at, 0) : sum_groups(sums, at);
+}
+
+enum { SUM_LD = TILE + 4, QUADS = TILE * TILE / 4, QUADS_ROW = TILE / 4 };
+
+__device__ __forceinline__ void store_sums(const Sums &sums, float *to)
+{
+    int lane = threadIdx.x % WARP;
+    float *at = to + lane / 4 * SUM_LD + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 16; i++) { /* pairs */
+        float *pair = at + (i / 8 * 16 + i % 2 * 8) * SUM_LD + i / 2 % 4 * 8;
+        pair[0] = sums.v[i / 8][i / 2 % 4][i % 2 * 2];
+        pair[1] = sums.v[i / 8][i / 2 % 4][i % 2 * 2 + 1];
+    }
+}
+
+/* ---- epilogue ---- */
+
+/* Elements (m, n) to (m, n + 3) of the product through the epilogue into memory. */
+__device__ __forceinline__ void put(const Task &t, int64_t m, int64_t n, const float4 &sum)
+{
+    float v[4] = {sum.x, sum.y, sum.z, sum.w}, other[4];
+    int64_t at = m * t.n + n;
+    int width = t.quads ? 4 : (int)min((int64_t)4, t.n - n);
+    auto read = [&](const In &x, int64_t from) {
+        if (t.quads)
+            x.quad(from, other);
+        else
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                other[i] = i < width ? x[from + i] : 0.0f;
+    };
+    auto write = [&](const Out &x) {
+        if (t.quads)
+            x.set_quad(at, v);
+        else
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (i < width) x.set(at + i, v[i]);
+    };
+    if (t.bias.p) {
+        read(t.bias, n);
+        for (int i = 0; i < 4; i++)
+            v[i] += other[i];
+    }
+    if (t.pre.p) write(t.pre);
+    if (t.ep.act.fn != DLT_FN_NONE)
+        for (int i = 0; i < 4; i++)
+            v[i] = act_any(t.ep.act, v[i]);
+    if (t.saved.p) {
+        read(t.saved, at);
+        for (int i = 0; i < 4; i++)
+            v[i] *= act_grad_any(t.ep.act_grad, other[i]);
+    }
+    write(t.c);
+}
+
+__device__ __forceinline__ void add(float4 &a, const float4 &b)
+{
+    a.x += b.x, a.y += b.y, a.z += b.z, a.w += b.w;
+}
+
+/* The sums of the block's warps, and those of the cluster's blocks, added in order; each block of a
+ * cluster gets the others' sums for a part of the rows. */
+template <int WARPS>
+__device__ __forceinline__ void finish(const Task &t, const unsigned char *sums, float4 *handed,
+                                       int64_t m0, int64_t n0)
+{
+    int part = QUADS / t.slices, slice = (int)blockIdx.z;
+#pragma unroll
+    for (int q = threadIdx.x; q < QUADS; q += WARPS * WARP) {
+        int r = q / QUADS_ROW, c = q % QUADS_ROW * 4;
+        const unsigned char *own = sums + (r * SUM_LD + c) * sizeof(float);
+        float4 v = *(const float4 *)own;
+#pragma unroll
+        for (int w = 1; w < WARPS; w++)
+            add(v, *(const float4 *)(own + w * t.warp_bytes));
+        if (t.slices > 1)
+            cluster_write(handed + slice * part + q % part, q / part, v);
+        else if (m0 + r < t.m && n0 + c < t.n)
+            put(t, m0 + r, n0 + c, v);
+    }
+    if (t.slices == 1) return;
+    cluster_arrive();
+    cluster_wait();
+    for (int i = threadIdx.x; i < part; i += WARPS * WARP) {
+        int q = slice * part + i, r = q / QUADS_ROW, c = q % QUADS_ROW * 4;
+        float4 v = handed[i];
         for (int other = 1; other < t.slices; other++)
-            v += cluster_read(sums + at, other);
+            add(v, handed[other * part + i]);
         if (m0 + r < t.m && n0 + c < t.n) put(t, m0 + r, n0 + c, v);
     }
-    if (t.slices > 1) cluster_sync(); /* the others have read this block's sums */
 }
+
+/* A stage of a warp's shared memory, in elements; the first is used for its sums in the end. */
+template <typename T, bool TA, bool TB> struct Ring {
+    static constexpr int a = Chunk<T, !TA>::elements, stage = a + Chunk<T, TB>::elements;
+    static constexpr int bytes = stage * (int)sizeof(T);
+    static_assert(bytes >= TILE * SUM_LD * (int)sizeof(float) && bytes % 16 == 0, "sums fit");
+};
 
 /* c = epilogue(op(a) op(b)), one product.  a [M,K] (TA: [K,M]), b [K,N] (TB: [N,K]) T.  Grid: tiles
  * of N x tiles of M x slices of K, the slices of a tile in one cluster. */
-template <typename T, bool TA, bool TB>
-__global__ void __launch_bounds__(THREADS) small_k(Panel<T> a, Panel<T> b, Task t)
+template <typename T, bool TA, bool TB, int WARPS>
+__global__ void __launch_bounds__(WARPS *WARP) small_k(Panel<T> a, Panel<T> b, Task t)
 {
     begin();
-    using SA = Shape<T, !TA>;
-    using SB = Shape<T, TB>;
-    using U = Unit<T>;
-    using LayoutA = std::conditional_t<TA, wmma::col_major, wmma::row_major>;
-    using LayoutB = std::conditional_t<TB, wmma::col_major, wmma::row_major>;
-    constexpr int STAGE = Ring<T, TA, TB>::stage, DEPTH = SA::depth, UNITS = DEPTH / U::depth;
+    using R = Ring<T, TA, TB>;
     DLT_DYNAMIC_SHARED(unsigned char, bytes);
-    T *ring = reinterpret_cast<T *>(bytes);
     int64_t m0 = (int64_t)blockIdx.y * TILE, n0 = (int64_t)blockIdx.x * TILE;
-    int warp = threadIdx.x / WARP, place = warp % PLACES, group = warp / PLACES;
-    int pm = place / 2 * 16, pn = place % 2 * 16;
-    int chunks = (int)((t.k + DEPTH - 1) / DEPTH), slice = blockIdx.z;
-    int first = (int)((int64_t)chunks * slice / t.slices);
-    int end = (int)((int64_t)chunks * (slice + 1) / t.slices);
-    Bringer<T, !TA, SA::rows, SA::cols, SA::ld> of_a(a, m0, first);
-    Bringer<T, TB, SB::rows, SB::cols, SB::ld> of_b(b, n0, first);
-    auto fetch = [&](int chunk) {
-        T *at = ring + chunk % STAGES * STAGE;
-        if (chunk < end) {
-            of_a.bring(at);
-            of_b.bring(at + SA::elements);
+    int warp = threadIdx.x / WARP, stride = WARPS * t.slices;
+    int first = (int)blockIdx.z * WARPS + warp;
+    T *ring = (T *)(bytes + warp * t.warp_bytes);
+    if (t.slices > 1) cluster_arrive(); /* a block's shared memory may be written once it runs */
+    Bringer<T, !TA> of_a(a, m0, first, stride);
+    Bringer<T, TB> of_b(b, n0, first, stride);
+    auto fetch = [&](int round) {
+        T *to = ring + round % STAGES * R::stage;
+        if (round < t.rounds) {
+            of_a.bring(to);
+            of_b.bring(to + R::a);
         }
         async_commit();
     };
-    typename U::Sum sum;
-    wmma::fill_fragment(sum, 0.0f);
-    for (int i = 0; i < STAGES - 1; i++)
-        fetch(first + i);
-    for (int i = first; i < end; i++) {
-        async_wait<STAGES - 2>();
-        __syncthreads(); /* chunk i is there, and the stage that fetch fills now is no longer read */
-        fetch(i + STAGES - 1);
-        const T *sa = ring + i % STAGES * STAGE, *sb = sa + SA::elements;
-#pragma unroll
-        for (int u = group; u < UNITS; u += GROUPS) {
-            int k = u * U::depth;
-            typename U::template A<LayoutA> fa;
-            typename U::template B<LayoutB> fb;
-            load_operand<T>(fa, sa + (TA ? k * SA::ld + pm : pm * SA::ld + k), SA::ld);
-            load_operand<T>(fb, sb + (TB ? pn * SB::ld + k : k * SB::ld + pn), SB::ld);
-            wmma::mma_sync(sum, fa, fb, sum);
-        }
+    Sums sums = {};
+#pragma unroll 1
+    for (int i = 0; i < STAGES; i++)
+        fetch(i);
+#pragma unroll 1
+    for (int i = 0; i < t.rounds; i++) {
+        const T *at = ring + i % STAGES * R::stage;
+        async_wait<STAGES - 1>();
+        __syncwarp(); /* every lane's packs of this round are there */
+        chunk_product<TA, TB>(sums, at, at + R::a);
+        if (i + STAGES < t.rounds) __syncwarp(); /* and read: the stage is free */
+        fetch(i + STAGES);
     }
-    async_wait<0>();
+    __syncwarp();
+    store_sums(sums, (float *)ring); /* the ring is used up */
     __syncthreads();
-    float *sums = reinterpret_cast<float *>(bytes); /* the ring is used up */
-    wmma::store_matrix_sync(sums + (group * TILE + pm) * SUM_LD + pn, sum, SUM_LD,
-                            wmma::mem_row_major);
-    __syncthreads();
-    finish(t, sums, m0, n0);
+    if (t.slices > 1) cluster_wait();
+    finish<WARPS>(t, bytes, (float4 *)(bytes + WARPS * t.warp_bytes), m0, n0);
 }
 
-/* Blocks of a cluster: as many as multiprocessors have room for (two blocks each) while every block
- * keeps two chunks of K. */
-static int slices_for(const DltCall *c, int64_t tiles, int64_t chunks)
+/* Blocks of a cluster: a warp shall have two rounds, while every block has a multiprocessor. */
+static int slices_for(const DltCall *c, int64_t tiles, int64_t chunks, int warps)
 {
     int slices = 1;
-    while (has_clusters(c) && slices < MAX_SLICES && chunks >= 4 * slices &&
-           tiles * slices <= c->stream->dev->n_sm)
+    while (has_clusters(c) && slices < MAX_SLICES && chunks > 2 * warps * slices &&
+           tiles * slices * 2 <= c->stream->dev->n_sm)
         slices *= 2;
     return slices;
+}
+
+static bool quads(const In &x)
+{
+    return (uintptr_t)x.p % (4 * dlt_dtype_bytes((DltDtype)x.dtype)) == 0;
+}
+
+template <typename T, int WARPS>
+static DltStatus launch_warps(const DltCall *c, DltErr *err, const Panel<T> &a, const Panel<T> &b,
+                              Task t)
+{
+    const DltMatmul *attr = (const DltMatmul *)c->node->attr;
+    int64_t chunks = ceil_div(t.k, Chunk<T, true>::depth);
+    dim3 grid((unsigned)ceil_div(t.n, TILE), (unsigned)ceil_div(t.m, TILE));
+    t.slices = slices_for(c, (int64_t)grid.x * grid.y, chunks, WARPS);
+    t.rounds = (int)ceil_div(chunks, (int64_t)WARPS * t.slices);
+    grid.z = (unsigned)t.slices;
+    struct {
+        void (*kernel)(Panel<T>, Panel<T>, Task);
+        int stage_bytes;
+    } choice[2][2] = {{{small_k<T, false, false, WARPS>, Ring<T, false, false>::bytes},
+                       {small_k<T, false, true, WARPS>, Ring<T, false, true>::bytes}},
+                      {{small_k<T, true, false, WARPS>, Ring<T, true, false>::bytes},
+                       {small_k<T, true, true, WARPS>, Ring<T, true, true>::bytes}}};
+    auto best = choice[attr->ta ? 1 : 0][attr->tb ? 1 : 0];
+    t.warp_bytes = best.stage_bytes * (t.rounds < STAGES ? t.rounds : (int)STAGES);
+    size_t shared = (size_t)WARPS * t.warp_bytes + (t.slices > 1 ? QUADS * sizeof(float4) : 0);
+    return enqueue_clusters(c, err, best.kernel, grid, WARPS * WARP, shared, grid.z, a, b, t);
 }
 
 template <typename T> static DltStatus launch_type(const DltCall *c, DltErr *err)
 {
     const DltMatmul *attr = (const DltMatmul *)c->node->attr;
     DltGemm g = dlt_cuda_gemm(c->node);
-    Task t = {g.m, g.n, g.k, 1, input(c, 2), input(c, 3), output(c, 0), output(c, 1), attr->ep};
+    In bias = input(c, 2), saved = input(c, 3);
+    Out to = output(c, 0), pre = output(c, 1);
+    bool by_four = g.n % 4 == 0 && quads(bias) && quads(saved) && quads(In{to.p, to.dtype}) &&
+                   quads(In{pre.p, pre.dtype});
+    Task t = {g.m, g.n, g.k, 1, 1, 0, by_four, bias, saved, to, pre, attr->ep};
     Panel<T> a = {(const T *)c->in[0], attr->ta ? g.k : g.m, attr->ta ? g.m : g.k, false};
     Panel<T> b = {(const T *)c->in[1], attr->tb ? g.n : g.k, attr->tb ? g.k : g.n, false};
     a.packed = aligned16(a.p) && a.cols % Pack<T>::n == 0;
     b.packed = aligned16(b.p) && b.cols % Pack<T>::n == 0;
-    dim3 grid((unsigned)ceil_div(g.n, TILE), (unsigned)ceil_div(g.m, TILE));
-    t.slices = slices_for(c, (int64_t)grid.x * grid.y, ceil_div(g.k, Shape<T, true>::depth));
-    grid.z = (unsigned)t.slices;
-    struct {
-        void (*kernel)(Panel<T>, Panel<T>, Task);
-        size_t shared;
-    } choice[2][2] = {{{small_k<T, false, false>, Ring<T, false, false>::bytes},
-                       {small_k<T, false, true>, Ring<T, false, true>::bytes}},
-                      {{small_k<T, true, false>, Ring<T, true, false>::bytes},
-                       {small_k<T, true, true>, Ring<T, true, true>::bytes}}};
-    auto best = choice[attr->ta ? 1 : 0][attr->tb ? 1 : 0];
-    return enqueue_clusters(c, err, best.kernel, grid, THREADS, best.shared, grid.z, a, b, t);
+    /* Many tiles fill the device by themselves: fewer warps then, which have less to add up. */
+    bool many = ceil_div(g.m, TILE) * ceil_div(g.n, TILE) > 2 * (int64_t)c->stream->dev->n_sm;
+    bool shallow = g.k <= 4 * Chunk<T, true>::depth;
+    return many || shallow ? launch_warps<T, 4>(c, err, a, b, t)
+                           : launch_warps<T, 8>(c, err, a, b, t);
 }
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -272,7 +376,8 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
         return dlt_cuda_refuse(why_not, "tf32 is switched off");
     DltGemm g = dlt_cuda_gemm(n);
     if (g.batch != 1) return dlt_cuda_refuse(why_not, "a batch of products");
-    if (ceil_div(g.m, TILE) > 65535 || g.k > INT32_MAX)
+    const int64_t most = INT32_MAX - TILE;
+    if (ceil_div(g.m, TILE) > 65535 || g.m > most || g.n > most || g.k > most)
         return dlt_cuda_refuse(why_not, "too large a product");
     return true;
 }

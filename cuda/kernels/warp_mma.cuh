@@ -24,6 +24,24 @@ __device__ __forceinline__ void warp_mma(float sum[4], const uint32_t a[4], cons
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* The bits of v rounded to tf32 (10 bits of mantissa, ties away from zero). */
+__device__ __forceinline__ uint32_t to_tf32(float v)
+{
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+    return bits;
+}
+/* sum += a b, a [16, 8], b [8, 8] of tf32 ("mma.m16n8k8"). With t = lane % 4 a lane holds of A {(g, t), (g+8, t),
+ * (g, t+4), (g+8, t+4)} and of B rows {t, t+4} of column g. */
+__device__ __forceinline__ void warp_mma_tf32(float sum[4], const uint32_t a[4],
+                                              const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* Four 8 x 8 matrices: lane l names row l % 8 of matrix l / 8 (16 bytes, aligned). Each lane gets the
  * pair (g, c) of each, or with `turned` that of the transposed matrix. */
 __device__ __forceinline__ void warp_load(uint32_t r[4], const void *row)

@@ -27,6 +27,9 @@ struct dim3 {
     {
     }
 };
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
@@ -112,6 +115,12 @@ template <typename T> T atomicAdd(T *p, T v)
     T old = *p;
     *p = old + v;
     return old;
+}
+static inline float __uint_as_float(uint32_t u)
+{
+    float v;
+    memcpy(&v, &u, sizeof v);
+    return v;
 }
 static inline float __fdividef(float a, float b)
 {

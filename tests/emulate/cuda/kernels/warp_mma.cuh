@@ -31,6 +31,30 @@ template <typename T> void warp_mma(float sum[4], const uint32_t a[4], const uin
     emulated_barrier(true);
 }
 
+static inline uint32_t to_tf32(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    return v == v ? (bits + 0x1000) & ~0x1FFFu : bits;
+}
+static inline void warp_mma_tf32(float sum[4], const uint32_t a[4], const uint32_t b[2])
+{
+    static float other[32][32][2]; /* [warp][lane] */
+    int lane = emulated_lane(), warp = (int)(threadIdx.x / 32);
+    memcpy(emulated_slot(lane), a, 16);
+    memcpy(other[warp][lane], b, 8);
+    emulated_barrier(true);
+    for (int i = 0; i < 4; i++) {
+        int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 8; k++) {
+            float x[4];
+            memcpy(x, emulated_slot(row % 8 * 4 + k % 4), 16);
+            sum[i] += x[row / 8 + k / 4 * 2] * other[warp][col * 4 + k % 4][k / 4];
+        }
+    }
+    emulated_barrier(true);
+}
+
 static inline void emulated_load(uint32_t r[4], const void *row, bool turned)
 {
     int lane = emulated_lane(), g = lane / 4, c = lane % 4 * 2;
