@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "config/expr.h"
 #include "config/suggest.h"
-#include <ctype.h>
 
 enum { MAX_VARS = 1000 };
 
@@ -183,15 +182,6 @@ static DltStatus resolve(void *ctx, const char *dotted, DltMark at, DltValue *ou
 
 /* ---- one scalar --------------------------------------------------------------------------- */
 
-static size_t name_length(const char *text)
-{
-    if (!isalpha((unsigned char)text[0]) && text[0] != '_') return 0;
-    size_t n = 1;
-    while (isalnum((unsigned char)text[n]) || text[n] == '_')
-        n++;
-    return n;
-}
-
 /* The place of byte `offset` of a scalar's text, as far as it stands in the source as it is. */
 static DltMark mark_inside(const DltYaml *scalar, size_t offset, size_t n)
 {
@@ -251,7 +241,7 @@ static DltStatus read_reference(const Place *p, const DltYaml *scalar, size_t of
     const char *text = scalar->text + offset;
     *ref = (Reference){.n = 2, .value = {.kind = DLT_V_TEXT, .text = "$"}};
     if (text[1] == '$') return DLT_OK;
-    size_t name = name_length(text + 1);
+    size_t name = dlt_name_length(text + 1);
     if (name > 0) {
         ref->n = 1 + name;
         const char *variable = dlt_arena_strn(x->arena, text + 1, name);

@@ -211,7 +211,7 @@ static Node *new_node(const Eval *e, Node node)
     return n;
 }
 
-static size_t name_length(const char *text)
+size_t dlt_name_length(const char *text)
 {
     if (!isalpha((unsigned char)text[0]) && text[0] != '_') return 0;
     size_t n = 1;
@@ -225,7 +225,7 @@ static bool accept_word(Eval *e, const char *word)
 {
     skip_blanks(e);
     size_t n = strlen(word);
-    if (strncmp(e->at, word, n) != 0 || name_length(e->at) != n) return false;
+    if (strncmp(e->at, word, n) != 0 || dlt_name_length(e->at) != n) return false;
     e->at += n;
     return true;
 }
@@ -259,7 +259,7 @@ static DltStatus parse_number(Eval *e, const Node **out)
         n += 1 + sign + strspn(e->at + n + 1 + sign, "0123456789");
     }
     DltValue text = {.kind = DLT_V_TEXT, .text = dlt_arena_strn(e->env->arena, e->at, n)}, number;
-    if (n == 0 || name_length(e->at + n) > 0) return expected(e, "a value");
+    if (n == 0 || dlt_name_length(e->at + n) > 0) return expected(e, "a value");
     DLT_TRY(to_number(e, &text, &number));
     e->at += n;
     *out = new_node(e, (Node){.kind = LITERAL, .value = number});
@@ -285,9 +285,9 @@ static void parse_name(Eval *e, const Node **out)
         *out = new_node(e, (Node){.kind = LITERAL, .value = {.kind = DLT_V_BOOL, .i = yes}});
         return;
     }
-    size_t n = name_length(e->at);
-    while (e->at[n] == '.' && name_length(e->at + n + 1) > 0)
-        n += 1 + name_length(e->at + n + 1);
+    size_t n = dlt_name_length(e->at);
+    while (e->at[n] == '.' && dlt_name_length(e->at + n + 1) > 0)
+        n += 1 + dlt_name_length(e->at + n + 1);
     *out = new_node(e, (Node){.kind = NAME, .name = dlt_arena_strn(e->env->arena, e->at, n)});
     e->at += n;
 }
@@ -300,12 +300,12 @@ static DltStatus parse_primary(Eval *e, const Node **out)
         return expect_char(e, ')');
     }
     if (*e->at == '\'' || *e->at == '"') return parse_text(e, out);
-    if (name_length(e->at) == 0) return parse_number(e, out);
+    if (dlt_name_length(e->at) == 0) return parse_number(e, out);
     parse_name(e, out);
     while (*e->at == '[' || *e->at == '.') {
         const Node *object = *out, *index = NULL;
         if (accept_char(e, '.')) {
-            size_t n = name_length(e->at);
+            size_t n = dlt_name_length(e->at);
             if (n == 0) return expected(e, "a name");
             const char *name = dlt_arena_strn(e->env->arena, e->at, n);
             *out = new_node(e, (Node){.kind = MEMBER, .name = name, .a = object});

@@ -38,6 +38,8 @@ typedef struct DltExprEnv {
  * branch of `if` that is not taken is not evaluated. */
 DltStatus dlt_expr_eval(const DltExprEnv *env, const char *text, size_t n,
                         DltValue *out) DLT_CHECKED;
+/* Bytes of the name of a variable that text begins with, 0: none. */
+size_t dlt_name_length(const char *text);
 /* The text that stands for a value, NULL for a tree. */
 const char *dlt_value_text(DltArena *arena, const DltValue *v);
 DltValue dlt_value_of(const DltYaml *tree);

@@ -61,6 +61,14 @@ bool dlt_cpu_accepts_flat(const DltNode *n, const DltDevice *dev, DltWhy *why_no
     return all_tensors(n, flat_rule, why_not);
 }
 
+bool dlt_cpu_accepts_update(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    DltNode without_low = *n;
+    (void)dev;
+    without_low.in[7] = NULL;
+    return dlt_kernel_accepts_plain(&without_low, why_not);
+}
+
 bool dlt_cpu_accepts_move(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;

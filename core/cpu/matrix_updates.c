@@ -176,19 +176,12 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
-static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    DltNode without_low = *n;
-    (void)dev;
-    without_low.in[7] = NULL;
-    return dlt_kernel_accepts_plain(&without_low, why_not);
-}
-
-static const DltKernel plain_lamb = {"lamb_update.cpu.plain", accepts, prepare, lamb};
+static const DltKernel plain_lamb = {"lamb_update.cpu.plain", dlt_cpu_accepts_update, prepare,
+                                     lamb};
 const DltKernel *const dlt_cpu_lamb_update[] = {&plain_lamb, NULL};
 
 static const DltKernel plain_momentum = {"muon_momentum.cpu.plain", NULL, prepare, momentum};
 const DltKernel *const dlt_cpu_muon_momentum[] = {&plain_momentum, NULL};
 
-static const DltKernel plain_muon = {"muon_update.cpu.plain", accepts, NULL, muon};
+static const DltKernel plain_muon = {"muon_update.cpu.plain", dlt_cpu_accepts_update, NULL, muon};
 const DltKernel *const dlt_cpu_muon_update[] = {&plain_muon, NULL};

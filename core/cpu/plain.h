@@ -134,6 +134,8 @@ static inline double dlt_sum_squared_from(const DltReal *x, double mean, int64_t
 bool dlt_cpu_accepts_flat(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 /* accepts of kernels that move elements whole: any dtype, PLAIN. */
 bool dlt_cpu_accepts_move(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
+/* accepts of update rules: the plain rule, but in[7], the copy of the weights that products read, may be low. */
+bool dlt_cpu_accepts_update(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 /* accepts rule of a row: accepts, or dlt_kernel_accepts_plain where that is NULL. */
 bool dlt_cpu_accepts(const DltKernel *k, const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 /* Writes a refusal; returns false. */

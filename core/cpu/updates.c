@@ -197,23 +197,15 @@ static DltStatus settle_launch(const DltCall *call, DltErr *err)
     return DLT_OK;
 }
 
-/* The plain rule, but in[7] may be bf16 or f16. */
-static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
-{
-    DltNode without_low = *n;
-    (void)dev;
-    without_low.in[7] = NULL;
-    return dlt_kernel_accepts_plain(&without_low, why_not);
-}
-
 #define UPDATE(id)                                                                                 \
     static DltStatus id##_launch(const DltCall *call, DltErr *err)                                 \
     {                                                                                              \
         (void)err;                                                                                 \
         return run(call, id);                                                                      \
     }                                                                                              \
-    static const DltKernel plain_##id = {                                                          \
-        .name = #id "_update.cpu.plain", .accepts = accepts, .launch = id##_launch};               \
+    static const DltKernel plain_##id = {.name = #id "_update.cpu.plain",                          \
+                                         .accepts = dlt_cpu_accepts_update,                        \
+                                         .launch = id##_launch};                                   \
     const DltKernel *const dlt_cpu_##id##_update[] = {&plain_##id, NULL};
 UPDATE(sgd)
 UPDATE(adam)

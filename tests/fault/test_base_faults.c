@@ -7,59 +7,20 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/sys.h"
 #include "config/expand.h"
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-typedef struct Folder {
-    DltArena *arena;
-    DltErr err;
-    char *path, *file;
-} Folder;
-
-static void write_plain(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
-}
+#include "tests/unit/folder.h"
 
 static int setup(void **state)
 {
-    DltArena *arena = dlt_arena_new();
-    Folder *f = DLT_NEW(arena, Folder);
-    f->arena = arena;
-    f->path = dlt_arena_str(arena, "/tmp/dlt-fault-XXXXXX");
-    assert_non_null(mkdtemp(f->path));
-    f->file = dlt_path_join(arena, f->path, "x.yaml");
-    dlt_err_init(&f->err);
-    *state = f;
+    *state = folder_new("fault", "x.yaml");
     return 0;
 }
 
 static int teardown(void **state)
 {
-    Folder *f = *state;
     dlt_sys_fault_set("");
-    unlink(f->file);
-    int failed = rmdir(f->path); /* fails when a temporary file was left */
-    dlt_arena_free(f->arena);
-    return failed;
-}
-
-static int n_entries(const char *path)
-{
-    int n = -2; /* . and .. */
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    while (readdir(folder) != NULL)
-        n++;
-    closedir(folder);
-    return n;
+    return folder_remove(*state);
 }
 
 static void arm(Folder *f, const char *class, int k, const char *how)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "checkpoint_help.h"
 #include "exec/checkpoint.h"
 #include "exec/safetensors.h"
 
@@ -79,29 +80,10 @@ static const char *temp_path(DltArena *arena, const char *name)
 /* The sample as bytes of a file. */
 static char *sample_file(DltArena *arena, int64_t *n)
 {
-    DltErr err;
-    dlt_err_init(&err);
     const char *path = temp_path(arena, "sample");
-    assert_int_equal(dlt_checkpoint_write(path, sample(arena), &err), DLT_OK);
-    char *bytes = NULL;
-    assert_int_equal(
-        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
-        DLT_OK);
+    char *bytes = checkpoint_bytes(arena, path, sample(arena), n);
     unlink(path);
     return bytes;
-}
-
-static DltStatus parse(const void *bytes, int64_t n, char text[DLT_ERR_TEXT])
-{
-    DltArena *arena = dlt_arena_new();
-    DltErr err;
-    dlt_err_init(&err);
-    DltCheckpoint *c = NULL;
-    DltStatus status = dlt_checkpoint_parse(arena, "x.bin", bytes, n, &c, &err);
-    if (text != NULL) snprintf(text, DLT_ERR_TEXT, "%s", err.n > 0 ? err.report[0].text : "");
-    assert_int_equal(err.n, status == DLT_OK ? 0 : 1);
-    dlt_arena_free(arena);
-    return status;
 }
 
 static void check_same(const DltCheckpoint *a, const DltCheckpoint *b)

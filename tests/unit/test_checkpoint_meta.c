@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "checkpoint_help.h"
 #include "exec/checkpoint.h"
 #include "exec/safetensors.h"
 #include "full.h"
@@ -51,14 +52,7 @@ static DltCheckpoint *sample(DltArena *arena)
 
 static char *sample_file(DltArena *arena, int64_t *n)
 {
-    DltErr err;
-    dlt_err_init(&err);
-    char *bytes = NULL;
-    assert_int_equal(dlt_checkpoint_write(path, sample(arena), &err), DLT_OK);
-    assert_int_equal(
-        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
-        DLT_OK);
-    return bytes;
+    return checkpoint_bytes(arena, path, sample(arena), n);
 }
 
 /* The header's checksum anew. */
@@ -74,19 +68,6 @@ static void seal(char *file)
     memcpy(crc, "00000000", 8);
     snprintf(digits, sizeof digits, "%08x", dlt_safetensors_crc(0, file, head));
     memcpy(crc, digits, 8);
-}
-
-static DltStatus parse(const void *bytes, int64_t n, char text[DLT_ERR_TEXT])
-{
-    DltArena *arena = dlt_arena_new();
-    DltErr err;
-    dlt_err_init(&err);
-    DltCheckpoint *c = NULL;
-    DltStatus status = dlt_checkpoint_parse(arena, "x.bin", bytes, n, &c, &err);
-    snprintf(text, DLT_ERR_TEXT, "%s", err.n > 0 ? err.report[0].text : "");
-    assert_int_equal(err.n, status == DLT_OK ? 0 : 1);
-    dlt_arena_free(arena);
-    return status;
 }
 
 /* `from` becomes `to`, of the same length. */
@@ -293,10 +274,8 @@ static void many_tensors(DltArena *arena, DltCheckpoint *c)
 static char *large_file(DltArena *arena, uint64_t seed, int64_t *n)
 {
     enum { FLOATS = 16 << 10 };
-    DltErr err;
-    dlt_err_init(&err);
     DltCheckpoint *c = sample(arena);
-    char *config = dlt_arena_new_bytes(arena, 4097, 1), *bytes = NULL;
+    char *config = dlt_arena_new_bytes(arena, 4097, 1);
     memset(config, 'c', 4096);
     float *big = DLT_NEW_ARRAY(arena, FLOATS, float);
     for (uint64_t i = 0; i < FLOATS; i++)
@@ -308,11 +287,7 @@ static char *large_file(DltArena *arena, uint64_t seed, int64_t *n)
                                          .shape = dlt_shape1(FLOATS),
                                          .bytes = big,
                                          .n_bytes = 4 * FLOATS};
-    assert_int_equal(dlt_checkpoint_write(path, c, &err), DLT_OK);
-    assert_int_equal(
-        dlt_file_read(arena, path, (DltFileRule){1 << 20, DLT_E_BUG, DLT_NO_MARK}, &bytes, n, &err),
-        DLT_OK);
-    return bytes;
+    return checkpoint_bytes(arena, path, c, n);
 }
 
 static void must_be_refused(const char *file, int64_t n, const char *what, int64_t which)

@@ -7,59 +7,21 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "base/sys.h"
-#include <dirent.h>
-#include <fcntl.h>
+#include "folder.h"
 #include <sys/stat.h>
-#include <unistd.h>
-
-typedef struct Folder {
-    DltArena *arena;
-    DltErr err;
-    char *path, *file; /* the folder and a file in it that holds "old" */
-} Folder;
-
-static void write_plain(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
-}
 
 static int setup(void **state)
 {
-    DltArena *arena = dlt_arena_new();
-    Folder *f = DLT_NEW(arena, Folder);
-    f->arena = arena;
-    f->path = dlt_arena_str(arena, "/tmp/dlt-file-XXXXXX");
-    assert_non_null(mkdtemp(f->path));
-    f->file = dlt_path_join(arena, f->path, "x.bin");
+    Folder *f = folder_new("file", "x.bin");
     write_plain(f->file, "old");
-    dlt_err_init(&f->err);
     *state = f;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    Folder *f = *state;
-    unlink(f->file);
-    int failed = rmdir(f->path); /* fails when a temporary file was left */
-    dlt_arena_free(f->arena);
-    return failed;
-}
-
-static int n_entries(const char *path)
-{
-    int n = -2; /* . and .. */
-    DIR *folder = opendir(path);
-    assert_non_null(folder);
-    while (readdir(folder) != NULL)
-        n++;
-    closedir(folder);
-    return n;
+    return folder_remove(*state);
 }
 
 static const char *content(Folder *f)
