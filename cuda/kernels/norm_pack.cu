@@ -25,12 +25,10 @@ __global__ void __launch_bounds__(BLOCK)
     int lane = (int)threadIdx.x % WARP;
     int64_t step = (int64_t)gridDim.x * (BLOCK / WARP);
     for (int64_t r = Row<WARP>::index(); r < rows; r += step) {
-        float v[P][N], s = 0, q = 0;
+        float v[P][N] = {}, s = 0, q = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * WARP + lane) * N;
-            for (int k = 0; k < N; k++)
-                v[p][k] = 0;
             if (c >= n) continue;
             load_v<T, N>(x + r * n + c, v[p]);
             if (res) {
