@@ -151,6 +151,28 @@ static DltStatus open_device(DltArena *arena, const DltDeviceOptions *o, DltDevi
     return dlt_tune_open(dev, err);
 }
 
+/* ---- kernels ---- */
+
+static const DltKernel *const *kernels(const DltDevice *dev, int kind)
+{
+    static const DltKernel *const *const list[DLT_N_OP] = {
+#define OP(name) [DLT_OP_##name] = dlt_cuda_##name,
+#include "ops/ops.def"
+#undef OP
+    };
+    (void)dev;
+    return list[kind];
+}
+
+/* Ops whose kernels take only what they are fast at. */
+static bool fuses(const DltDevice *dev, const DltNode *n)
+{
+    DltWhy why;
+    for (const DltKernel *const *k = kernels(dev, n->kind); *k; k++)
+        if ((*k)->accepts(n, dev, &why)) return true;
+    return false;
+}
+
 static void info(DltDevice *dev, DltDeviceInfo *out)
 {
     size_t free_bytes = 0, total = 0;
@@ -163,7 +185,9 @@ static void info(DltDevice *dev, DltDeviceInfo *out)
                            .has_tf32 = true,
                            .has_fp8 = dev->capability >= 89,
                            .image_layout = DLT_NHWC,
-                           .image_block = 8};
+                           .image_block = 8,
+                           .fuses = fuses,
+                           .dev = dev};
     snprintf(out->name, sizeof out->name, "%s", dev->name);
     snprintf(out->library, sizeof out->library, "CUDA %d.%d, driver for CUDA %d.%d, sm_%d",
              dev->runtime / 1000, dev->runtime % 1000 / 10, dev->driver / 1000,
@@ -235,19 +259,6 @@ static void host_release(DltDevice *dev, void *ptr)
 {
     (void)cudaSetDevice(dev->index);
     if (ptr && cudaFreeHost(ptr) != cudaSuccess) (void)cudaGetLastError();
-}
-
-/* ---- kernels ---- */
-
-static const DltKernel *const *kernels(const DltDevice *dev, int kind)
-{
-    static const DltKernel *const *const list[DLT_N_OP] = {
-#define OP(name) [DLT_OP_##name] = dlt_cuda_##name,
-#include "ops/ops.def"
-#undef OP
-    };
-    (void)dev;
-    return list[kind];
 }
 
 const DltBackend dlt_backend_cuda_plugin = {.abi = DLT_BACKEND_ABI,

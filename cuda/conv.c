@@ -6,6 +6,8 @@
 #include "cuda/branch.h"
 #include "cuda/dnn.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/trial.h"
+#include "cuda/tune.h"
 
 /* The three operands by their role in the forward direction. */
 enum { X, W, Y, N_ROLE };
@@ -223,17 +225,69 @@ static DltStatus launch_dnn(const DltCall *call, DltErr *err)
     return stage(call, o.t[o.out], outside[o.out], o.out, false, err);
 }
 
-/* kernels/conv_first_mma.cu, kernels/conv_first.cu, kernels/conv_plain.cu */
-extern const DltKernel dlt_cuda_conv_fwd_first_mma, dlt_cuda_conv_filter_first_mma;
-extern const DltKernel dlt_cuda_conv_fwd_first, dlt_cuda_conv_filter_first, dlt_cuda_conv_fwd_plain,
-    dlt_cuda_conv_data_plain, dlt_cuda_conv_filter_plain;
 DLT_CUDA_KERNEL(fwd, "conv_fwd.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 DLT_CUDA_KERNEL(data, "conv_bwd_data.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 DLT_CUDA_KERNEL(filter, "conv_bwd_filter.cuda.dnn", accepts_dnn, prepare_dnn, launch_dnn);
 
+/* ---- the library or tiles, whichever is faster ---- */
+
+/* kernels/conv_tile*.cu */
+extern const DltCudaWay dlt_cuda_conv_fwd_way, dlt_cuda_conv_data_way, dlt_cuda_conv_filter_way;
+
+static const DltCudaWay *tile_way(const DltNode *n)
+{
+    return n->kind == DLT_OP_conv_fwd        ? &dlt_cuda_conv_fwd_way
+           : n->kind == DLT_OP_conv_bwd_data ? &dlt_cuda_conv_data_way
+                                             : &dlt_cuda_conv_filter_way;
+}
+static bool accepts_best(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    return tile_way(n)->accepts(n, dev, why_not) && accepts_dnn(n, dev, why_not);
+}
+static DltStatus prepare_best(const DltNode *n, DltDevice *dev, DltPrep *prep, DltErr *err)
+{
+    char key[DLT_TUNE_KEY];
+    State s = state_of(n, dev);
+    DltDnnProblem p = problem_of(n, &s);
+    const DltEpilogue *e = &((const DltConv *)n->attr)->ep;
+    snprintf(key, sizeof key,
+             "tile %s sm%d n%d | %d %s %lldx%lldx%lldx%lld k%lld r%lld pad%lld,%lld,%lld,%lld "
+             "bias%d act%d grad%d",
+             dev->name, dev->capability, dev->n_sm, (int)p.kind, dlt_dtype_name(p.dtype),
+             (long long)p.n, (long long)p.c, (long long)p.h, (long long)p.w, (long long)p.k,
+             (long long)p.r, (long long)p.pad[0], (long long)p.pad[1], (long long)p.pad[2],
+             (long long)p.pad[3], n->in[2] != NULL, (int)e->act.fn, (int)e->act_grad.fn);
+    DltCudaWay way[2] = {{accepts_dnn, prepare_dnn, launch_dnn}, *tile_way(n)};
+    return dlt_cuda_two_prepare(n, dev, prep, way, key, err);
+}
+DLT_CUDA_KERNEL(best_fwd, "conv_fwd.cuda.best", accepts_best, prepare_best, dlt_cuda_two_launch);
+DLT_CUDA_KERNEL(best_data, "conv_bwd_data.cuda.best", accepts_best, prepare_best,
+                dlt_cuda_two_launch);
+DLT_CUDA_KERNEL(best_filter, "conv_bwd_filter.cuda.best", accepts_best, prepare_best,
+                dlt_cuda_two_launch);
+
+/* kernels/conv_first_mma.cu, kernels/conv_first.cu, kernels/conv_tile*.cu, kernels/conv_plain.cu */
+extern const DltKernel dlt_cuda_conv_fwd_first_mma, dlt_cuda_conv_filter_first_mma;
+extern const DltKernel dlt_cuda_conv_fwd_first, dlt_cuda_conv_filter_first;
+extern const DltKernel dlt_cuda_conv_fwd_tile, dlt_cuda_conv_data_tile, dlt_cuda_conv_filter_tile;
+extern const DltKernel dlt_cuda_conv_fwd_plain, dlt_cuda_conv_data_plain,
+    dlt_cuda_conv_filter_plain;
+
 const DltKernel *const dlt_cuda_conv_fwd[] = {
-    &dlt_cuda_conv_fwd_first_mma, &dlt_cuda_conv_fwd_first, &fwd, &dlt_cuda_conv_fwd_plain, NULL};
-const DltKernel *const dlt_cuda_conv_bwd_data[] = {&data, &dlt_cuda_conv_data_plain, NULL};
-const DltKernel *const dlt_cuda_conv_bwd_filter[] = {&dlt_cuda_conv_filter_first_mma,
-                                                     &dlt_cuda_conv_filter_first, &filter,
-                                                     &dlt_cuda_conv_filter_plain, NULL};
+    &dlt_cuda_conv_fwd_first_mma, &dlt_cuda_conv_fwd_first, &best_fwd, &fwd,
+    &dlt_cuda_conv_fwd_tile,      &dlt_cuda_conv_fwd_plain, NULL};
+const DltKernel *const dlt_cuda_conv_bwd_data[] = {&best_data, &data, &dlt_cuda_conv_data_tile,
+                                                   &dlt_cuda_conv_data_plain, NULL};
+const DltKernel *const dlt_cuda_conv_bwd_filter[] = {
+    &dlt_cuda_conv_filter_first_mma, &dlt_cuda_conv_filter_first, &best_filter, &filter,
+    &dlt_cuda_conv_filter_tile,      &dlt_cuda_conv_filter_plain, NULL};
+
+/* kernels/conv_first_pool.cu, kernels/conv_tile*.cu: with the pooling behind it */
+extern const DltKernel dlt_cuda_conv_pool_fwd_first, dlt_cuda_conv_pool_filter_first;
+extern const DltKernel dlt_cuda_conv_pool_fwd_tile, dlt_cuda_conv_pool_data_tile,
+    dlt_cuda_conv_pool_filter_tile;
+const DltKernel *const dlt_cuda_conv_pool_fwd[] = {&dlt_cuda_conv_pool_fwd_first,
+                                                   &dlt_cuda_conv_pool_fwd_tile, NULL};
+const DltKernel *const dlt_cuda_conv_pool_bwd_data[] = {&dlt_cuda_conv_pool_data_tile, NULL};
+const DltKernel *const dlt_cuda_conv_pool_bwd_filter[] = {&dlt_cuda_conv_pool_filter_first,
+                                                          &dlt_cuda_conv_pool_filter_tile, NULL};

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 4 };
+enum { DLT_BACKEND_ABI = 5 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;
@@ -52,6 +52,9 @@ typedef struct DltDeviceInfo {
     DltLayout low_layout; /* the same for graphs that compute in 16 bits; low_block 0: no other */
     int64_t low_block;
     char library[128]; /* "oneDNN 2.6.3, 2 threads" */
+    /* Whether a node that stands for several is worth making: a fast kernel takes it. NULL: none is. */
+    bool (*fuses)(const DltDevice *dev, const DltNode *n);
+    const DltDevice *dev; /* that fuses is asked with */
 } DltDeviceInfo;
 
 typedef struct DltDeviceOptions {

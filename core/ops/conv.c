@@ -301,3 +301,127 @@ const DltOpDef dlt_op_pool_bwd = {.name = "pool_bwd",
                                   .image_in = 3,
                                   .image_out = 1,
                                   .text = pool_text};
+
+/* ---- convolution and pooling as one ---- */
+
+static void conv_pool_text(const void *attr, char *buf, size_t size)
+{
+    const DltConvPool *a = attr;
+    conv_text(&a->conv, buf, size);
+    dlt_attr_text(buf, size, "pool");
+    pool_text(&a->pool, buf, size);
+}
+
+static DltStatus conv_pool_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltConvPool *a = n->attr;
+    DltNode conv = *n, pool = *n;
+    conv.attr = &a->conv;
+    DLT_TRY(conv_infer(&conv, out, dtype, err));
+    DltTensor between = *n->in[0];
+    between.shape = out[0];
+    pool.attr = &a->pool;
+    pool.in[0] = &between;
+    return pool_infer(&pool, out, dtype, err);
+}
+
+static void conv_pool_grad(DltBuild *b, const DltNode *n, DltTensor *const dout[], DltTensor *din[])
+{
+    DltTensor *x = n->in[0], *w = n->in[1], *index = n->out[1];
+    if (dlt_needs_grad(b, x))
+        din[0] = dlt_build_op(b, DLT_OP_conv_pool_bwd_data, n->attr,
+                              (DltTensor *const[]){dout[0], index, w}, 3);
+    DltConvPool a = *(const DltConvPool *)n->attr;
+    a.bias = n->in[2] && dlt_needs_grad(b, n->in[2]);
+    if (!a.bias && !dlt_needs_grad(b, w)) return;
+    din[1] = dlt_build_op(b, DLT_OP_conv_pool_bwd_filter, &a,
+                          (DltTensor *const[]){x, dout[0], index}, 3);
+    if (a.bias && !dlt_build_failed(b)) din[2] = din[1]->producer->out[1];
+}
+
+/* N K P Q C/groups R S products, P and Q of the image between. */
+static double conv_pool_work(const DltConvPool *a, const DltTensor *y, int64_t channels)
+{
+    DltShape between = y->shape;
+    between.dim[2] = a->pool.in_hw[0];
+    between.dim[3] = a->pool.in_hw[1];
+    return conv_work(&a->conv, &between, channels);
+}
+
+static double conv_pool_flops(const DltNode *n)
+{
+    return conv_pool_work(n->attr, n->out[0], n->in[0]->shape.dim[1]);
+}
+
+const DltOpDef dlt_op_conv_pool_fwd = {.name = "conv_pool_fwd",
+                                       .n_in = 3,
+                                       .n_out = 2,
+                                       .attr_size = sizeof(DltConvPool),
+                                       .infer = conv_pool_infer,
+                                       .grad = conv_pool_grad,
+                                       .flops = conv_pool_flops,
+                                       .prec = DLT_PREC_LOW,
+                                       .any_layout = true,
+                                       .optional = 1u << 2,
+                                       .image_in = 1,
+                                       .image_out = 3,
+                                       .text = conv_pool_text};
+
+static DltStatus conv_pool_data_infer(const DltNode *n, DltShape out[], DltDtype dtype[],
+                                      DltErr *err)
+{
+    const DltConvPool *a = n->attr;
+    DLT_TRY(dlt_infer_rank(n, n->in[0], 4, err));
+    DLT_TRY(dlt_infer_rank(n, n->in[2], 4, err));
+    out[0] = dlt_shape4(n->in[0]->shape.dim[0], n->in[2]->shape.dim[1] * a->conv.groups,
+                        a->conv.in_hw[0], a->conv.in_hw[1]);
+    dtype[0] = n->in[0]->dtype;
+    return DLT_OK;
+}
+
+static double conv_pool_data_flops(const DltNode *n)
+{
+    return conv_pool_work(n->attr, n->in[0], n->out[0]->shape.dim[1]);
+}
+
+const DltOpDef dlt_op_conv_pool_bwd_data = {.name = "conv_pool_bwd_data",
+                                            .n_in = 3,
+                                            .n_out = 1,
+                                            .attr_size = sizeof(DltConvPool),
+                                            .infer = conv_pool_data_infer,
+                                            .flops = conv_pool_data_flops,
+                                            .prec = DLT_PREC_LOW,
+                                            .any_layout = true,
+                                            .image_in = 3,
+                                            .image_out = 1,
+                                            .text = conv_pool_text};
+
+static DltStatus conv_pool_filter_infer(const DltNode *n, DltShape out[], DltDtype dtype[],
+                                        DltErr *err)
+{
+    const DltConvPool *a = n->attr;
+    DltNode conv = *n;
+    conv.attr = &a->conv;
+    DLT_TRY(bwd_filter_infer(&conv, out, dtype, err));
+    if (a->bias) {
+        out[1] = dlt_shape1(n->in[1]->shape.dim[1]);
+        dtype[1] = DLT_F32;
+    }
+    return DLT_OK;
+}
+
+static double conv_pool_filter_flops(const DltNode *n)
+{
+    return conv_pool_work(n->attr, n->in[1], n->in[0]->shape.dim[1]);
+}
+
+const DltOpDef dlt_op_conv_pool_bwd_filter = {.name = "conv_pool_bwd_filter",
+                                              .n_in = 3,
+                                              .n_out = 2,
+                                              .attr_size = sizeof(DltConvPool),
+                                              .infer = conv_pool_filter_infer,
+                                              .flops = conv_pool_filter_flops,
+                                              .prec = DLT_PREC_LOW,
+                                              .any_layout = true,
+                                              .image_in = 7,
+                                              .text = conv_pool_text};

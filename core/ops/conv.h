@@ -34,4 +34,16 @@ typedef struct DltPool {
 } DltPool;
 DltTensor *dlt_pool(DltBuild *b, DltTensor *x, const DltPool *attr);
 
+/* Convolution and the max pooling behind it as one node, so that the image between them need not
+ * exist. The fuse pass makes them (rule conv_pool) where the device has kernels for them.
+ *   conv_pool_fwd: x, w, bias [K] or NULL -> y, index = pool(conv(x, w) + bias)
+ *   conv_pool_bwd_data: dy, index (both pooled), w -> dx
+ *   conv_pool_bwd_filter: x, dy, index -> dw (, db [K] when bias)
+ * conv.ep is empty, pool.max holds; pool.in_hw is the size of the image between. */
+typedef struct DltConvPool {
+    DltConv conv;
+    DltPool pool;
+    bool bias;
+} DltConvPool;
+
 #endif

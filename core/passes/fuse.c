@@ -166,6 +166,18 @@ void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to)
     n->lane = place;
 }
 
+bool dlt_fuse_has_kernel(const DltFuse *f, const DltNode *n)
+{
+    return f->info->fuses != NULL && f->info->fuses(f->info->dev, n);
+}
+
+void dlt_fuse_turn(DltNode *n, int kind, const void *attr)
+{
+    n->op = dlt_ops[kind];
+    n->kind = kind;
+    n->attr = attr;
+}
+
 DltTensor *dlt_fuse_tensor(DltFuse *f, const char *name, const DltShape *shape, DltDtype dtype)
 {
     DltGraph *g = f->g;
@@ -198,10 +210,10 @@ static bool is_off(const char *name, const char *const *off)
     return false;
 }
 
-DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err)
+DltStatus dlt_pass_fuse(DltGraph *g, const DltDeviceInfo *info, const char *const *off, DltErr *err)
 {
     (void)err;
-    DltFuse f = {.g = g};
+    DltFuse f = {.g = g, .info = info};
     count_readers(&f);
     for (const DltFuseRule *r = dlt_fuse_rules; r->name; r++) {
         if (is_off(r->name, off)) continue;

@@ -8,6 +8,7 @@ enum { DLT_MAX_READERS = 6 };
 
 struct DltFuse {
     DltGraph *g;
+    const DltDeviceInfo *info;
     int *n_reader;                       /* [tensor id] */
     DltNode *(*reader)[DLT_MAX_READERS]; /* [tensor id], the first few, unordered */
     int cap;                             /* places of both */
@@ -35,11 +36,18 @@ void dlt_fuse_set_in(DltFuse *f, DltNode *n, int i, DltTensor *t);
 void dlt_fuse_set_out(DltFuse *f, DltNode *n, int i, DltTensor *t);
 /* Gives n new attributes (a copy that the caller may change). */
 void *dlt_fuse_edit(DltFuse *f, DltNode *n);
+/* The device has a fast kernel for n, a node that is not in the graph (yet). */
+bool dlt_fuse_has_kernel(const DltFuse *f, const DltNode *n);
+/* Makes n a node of another op; inputs and outputs stay. */
+void dlt_fuse_turn(DltNode *n, int kind, const void *attr);
 /* A new temporary, with a place in the tables. */
 DltTensor *dlt_fuse_tensor(DltFuse *f, const char *name, const DltShape *shape, DltDtype dtype);
 /* Takes a node out; its outputs must have found another producer or no reader. */
 void dlt_fuse_remove(DltFuse *f, DltNode *n);
 /* Moves n to the place of `to`, which leaves the graph. */
 void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to);
+
+/* ---- rules with files of their own ---- */
+bool dlt_fuse_conv_pool(DltFuse *f, DltNode *pool); /* fuse_conv_pool.c */
 
 #endif

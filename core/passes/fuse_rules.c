@@ -466,6 +466,8 @@ const DltFuseRule dlt_fuse_rules[] = {
      fuse_relu_pool},
     {"pool_relu", "relu behind max pooling, with both gradients", DLT_OP_unary_fwd, fuse_pool_relu},
     {"bias", "bias into matrix product and convolution", DLT_OP_bias_fwd, fuse_bias},
+    {"conv_pool", "convolution and max pooling, with their gradients, where the device has kernels",
+     DLT_OP_pool_fwd, dlt_fuse_conv_pool},
     {"batch_norm_relu", "batch norm, residual add and relu, with their gradients", DLT_OP_unary_fwd,
      fuse_bn_relu},
     {"batch_norm_bits", "relu's mask behind batch norm kept as bits", DLT_OP_batch_norm_fwd,

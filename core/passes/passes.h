@@ -90,7 +90,9 @@ typedef struct DltFuseRule {
     bool (*apply)(DltFuse *f, DltNode *n); /* true when the graph changed */
 } DltFuseRule;
 extern const DltFuseRule dlt_fuse_rules[]; /* ends with a NULL name */
-DltStatus dlt_pass_fuse(DltGraph *g, const char *const *off, DltErr *err) DLT_CHECKED;
+/* info: the device, which is asked where a rule makes nodes that not every device has kernels for. */
+DltStatus dlt_pass_fuse(DltGraph *g, const DltDeviceInfo *info, const char *const *off,
+                        DltErr *err) DLT_CHECKED;
 /* Removes nodes whose outputs nobody reads; keeps the order of the rest. */
 DltStatus dlt_pass_order(DltGraph *g, DltErr *err) DLT_CHECKED;
 

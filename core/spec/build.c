@@ -263,7 +263,7 @@ DltStatus dlt_spec_passes(const DltSpec *spec, DltModelGraph *m, const DltModelO
     }
     DLT_TRY(dlt_pass_layout(m->graph, &image, err));
     DLT_TRY(dlt_pass_legalize(m->graph, &precision, err));
-    DLT_TRY(dlt_pass_fuse(m->graph, rules_off(spec, m->graph->arena, info), err));
+    DLT_TRY(dlt_pass_fuse(m->graph, info, rules_off(spec, m->graph->arena, info), err));
     return dlt_pass_order(m->graph, err);
 }
 

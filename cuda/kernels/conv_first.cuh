@@ -15,7 +15,7 @@ struct First {
     int64_t xs[4]; /* strides of x: N, C, H, W */
 };
 
-static First first_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
+static inline First first_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
 {
     const DltConv *a = (const DltConv *)n->attr;
     First d = {};
@@ -30,7 +30,7 @@ static First first_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
         d.xs[i] = stride_of(x, i);
     return d;
 }
-static bool small_dims(const DltTensor *t)
+static inline bool small_dims(const DltTensor *t)
 {
     for (int i = 0; i < t->shape.rank; i++)
         if (t->shape.dim[i] > 65535) return false;
@@ -59,12 +59,12 @@ struct Put {
 };
 
 /* Bytes behind `blocks` shares of `count` sums that adding them takes. */
-static size_t parts_bytes(const DltDevice *dev, int64_t blocks, int64_t count)
+static inline size_t parts_bytes(const DltDevice *dev, int64_t blocks, int64_t count)
 {
     return channel_bytes(Axis{blocks, count, 1}, dev->n_sm, 1);
 }
 /* dw = the sum of the shares f32[blocks, count] at the beginning of the scratch. */
-static DltStatus add_parts(const DltCall *c, DltErr *err, int64_t blocks, int64_t count)
+static inline DltStatus add_parts(const DltCall *c, DltErr *err, int64_t blocks, int64_t count)
 {
     float *part = (float *)c->work;
     ChannelPlan p = channel_plan(Axis{blocks, count, 1}, 1, c->stream->dev->n_sm);

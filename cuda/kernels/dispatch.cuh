@@ -59,6 +59,15 @@ template <> __device__ __forceinline__ f16 from_float<f16>(float v)
     default:                                                                                       \
         dlt_bug(__FILE__, __LINE__, "not a float type of this backend");                           \
     }
+/* The same for kernels of 16 bits. */
+#define DLT_HALF_TYPE(dtype, T, ...)                                                               \
+    if ((dtype) == DLT_BF16) {                                                                     \
+        using T = bf16;                                                                            \
+        __VA_ARGS__;                                                                               \
+    } else {                                                                                       \
+        using T = f16;                                                                             \
+        __VA_ARGS__;                                                                               \
+    }
 /* The same by size, for kernels that only move elements. */
 #define DLT_SIZED_TYPE(bytes, T, ...)                                                              \
     switch (bytes) {                                                                               \

@@ -216,6 +216,8 @@ const DltKernel *const dlt_cuda_concat[] = {&concat, nullptr};
 const DltKernel *const dlt_cuda_slice[] = {&slice, nullptr};
 const DltKernel *const dlt_cuda_slice_bwd[] = {&slice_grad, nullptr};
 const DltKernel *const dlt_cuda_transpose[] = {&transpose_tile, &transpose_walk, nullptr};
-const DltKernel *const dlt_cuda_reorder[] = {&reorder_tile, &reorder_walk, nullptr};
+extern const DltKernel dlt_cuda_reorder_image; /* reorder_image.cu */
+const DltKernel *const dlt_cuda_reorder[] = {&dlt_cuda_reorder_image, &reorder_tile, &reorder_walk,
+                                             nullptr};
 const DltKernel *const dlt_cuda_reshape[] = {nullptr}; /* a view: nothing runs */
 }

@@ -7,6 +7,10 @@
 #define STRIDE(size) .stride = {size, size}
 #define DENSE .dilation = {1, 1}
 #define PAD(size) .pad = {size, size, size, size}
+#define HALF(h, w)                                                                                 \
+    {                                                                                              \
+        .max = true, .ep_relu = true, SQUARE(2), STRIDE(2), .in_hw = { h, w }                      \
+    }
 #define SIMPLE(size, padding) SQUARE(size), STRIDE(1), DENSE, PAD(padding), .groups = 1
 
 static const Case rows[] = {
@@ -101,5 +105,33 @@ static const Case rows[] = {
      ATTR(DltConv, SQUARE(3), STRIDE(2), DENSE, PAD(1), .groups = 2, .in_hw = {6, 5},
           .ep = {.act_grad = {DLT_FN_SILU, 0}}),
      .forward_only = true},
+
+    {OP(conv_pool_fwd), .why = "first layer, bias, relu",
+     .in = {X(3, 1, 12, 14), W(32, 1, 5, 5), P(32)},
+     ATTR(DltConvPool, .conv = {SIMPLE(5, 2), .in_hw = {12, 14}}, .pool = HALF(12, 14),
+          .bias = true)},
+    {OP(conv_pool_fwd), .why = "first layer, odd sizes, no relu",
+     .in = {X(2, 1, 13, 11), W(32, 1, 3, 3), P(32)},
+     ATTR(DltConvPool, .conv = {SIMPLE(3, 0), .in_hw = {13, 11}},
+          .pool = {.max = true, SQUARE(2), STRIDE(2), .in_hw = {11, 9}}, .bias = true)},
+    {OP(conv_pool_fwd), .why = "5x5, 32 channels", .in = {X(2, 32, 14, 14), W(64, 32, 5, 5), P(64)},
+     ATTR(DltConvPool, .conv = {SIMPLE(5, 2), .in_hw = {14, 14}}, .pool = HALF(14, 14),
+          .bias = true)},
+    {OP(conv_pool_fwd), .why = "3x3, 64 channels, odd sizes, no bias",
+     .in = {X(1, 64, 17, 19), W(64, 64, 3, 3)},
+     ATTR(DltConvPool, .conv = {SIMPLE(3, 1), .in_hw = {17, 19}}, .pool = HALF(17, 19))},
+    {OP(conv_pool_fwd), .why = "overlapping windows", .in = {X(2, 3, 9, 8), W(6, 3, 3, 3), P(6)},
+     ATTR(DltConvPool, .conv = {SIMPLE(3, 1), .in_hw = {9, 8}},
+          .pool = {.max = true, SQUARE(3), STRIDE(2), PAD(1), .in_hw = {9, 8}}, .bias = true)},
+
+    {OP(conv_fwd), .why = "5x5, 64 filters, several images",
+     .in = {X(3, 32, 14, 13), W(64, 32, 5, 5), P(64)},
+     ATTR(DltConv, SIMPLE(5, 2), .in_hw = {14, 13}, .ep = {.act = {DLT_FN_RELU, 0}}),
+     .forward_only = true},
+    {OP(conv_fwd), .why = "5x5, 64 channels", .in = {X(2, 64, 9, 17), W(32, 64, 5, 5)},
+     ATTR(DltConv, SQUARE(5), STRIDE(1), DENSE, .pad = {2, 1, 0, 3}, .groups = 1,
+          .in_hw = {9, 17})},
+    {OP(conv_fwd), .why = "3x3, 64 channels, 64 filters", .in = {X(1, 64, 17, 18), W(64, 64, 3, 3)},
+     ATTR(DltConv, SIMPLE(3, 1), .in_hw = {17, 18})},
 };
 CASE_LIST(conv);

@@ -33,7 +33,8 @@ typedef struct Variant {
     int node; /* of the row's graph */
     DltDtype low;
     DltLayout layout;
-    int kernel; /* of the backend's list */
+    bool filters; /* rank-4 weights and their gradients have the layout too */
+    int kernel;   /* of the backend's list */
 } Variant;
 
 typedef struct Driver {
@@ -61,16 +62,23 @@ static void **pointer(void **in, void **out, int i)
 
 /* ---- the node under test ------------------------------------------------------------------- */
 
-/* An activation of the row's graph: what a layout applies to. Filters and their gradients stay
- * row-major. */
-static bool is_image(const Case *c, const CaseGraph *g, const DltTensor *t)
+/* What the layout applies to: activations of the row's graph, and filters and their gradients where the
+ * variant says so. */
+static bool has_layout(const Variant *v, const CaseGraph *g, const DltTensor *t)
 {
+    const CaseIn *in = v->c->in;
     if (t->shape.rank != 4) return false;
     for (int i = 0; i < DLT_MAX_IN; i++) {
-        if (g->in[i] == t) return c->in[i].use == ACTIVATION;
-        if (g->din[i] == t) return c->in[i].use == ACTIVATION;
+        if (g->in[i] != t && g->din[i] != t) continue;
+        return in[i].use == ACTIVATION || (v->filters && in[i].use == WEIGHT);
     }
     return true;
+}
+
+/* A node with filters [K, C, R, S]. */
+static bool has_filters(const Variant *v)
+{
+    return v->c->in[1].use == WEIGHT && v->c->in[1].rank == 4;
 }
 
 /* Copies the node with copies of its tensors, images in the layout; false when the layout does not
@@ -84,7 +92,7 @@ static bool lay_out(const Variant *v, const CaseGraph *g, DltNode *n, DltTensor 
         if (t == NULL) continue;
         tensors[i] = *t;
         *slot(n, i) = &tensors[i];
-        if (v->layout == DLT_PLAIN || !is_image(v->c, g, t) || n->kind == DLT_OP_reorder) continue;
+        if (v->layout == DLT_PLAIN || !has_layout(v, g, t)) continue;
         int64_t block = v->layout == DLT_NCHW8C ? 8 : v->layout == DLT_NCHW16C ? 16 : 1;
         any = true;
         fits = fits && t->shape.dim[1] % block == 0;
@@ -92,7 +100,7 @@ static bool lay_out(const Variant *v, const CaseGraph *g, DltNode *n, DltTensor 
     }
     if (n->kind == DLT_OP_reorder) {
         tensors[DLT_MAX_IN].layout = *(const DltLayout *)n->attr;
-        return v->layout == DLT_PLAIN;
+        return fits && v->layout != *(const DltLayout *)n->attr;
     }
     return v->layout == DLT_PLAIN || (any && fits && n->op->any_layout);
 }
@@ -347,9 +355,9 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
     char text[512];
     case_name(v->c, text, sizeof text);
     const char *name = dlt_arena_printf(
-        driver.arena, "parity %s of %s %s%s%s", kernel, dlt_ops[n->kind]->name, text,
+        driver.arena, "parity %s of %s %s%s%s%s", kernel, dlt_ops[n->kind]->name, text,
         v->low == DLT_F32 ? "" : dlt_arena_printf(driver.arena, " %s", dlt_dtype_name(v->low)),
-        layout_names[v->layout]);
+        layout_names[v->layout], v->filters ? " with filters" : "");
     tests->seen[n->kind] = true;
     if (tests->only != NULL && strstr(name, tests->only) == NULL) return;
     if (tests->n_shard > 0 && tests->n_row++ % tests->n_shard != tests->shard) return;
@@ -364,18 +372,26 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
     tests->row[tests->n++] = (struct CMUnitTest){name, check, NULL, NULL, copy};
 }
 
-/* All layouts and kernels of one node of a row's graph in type v.low. */
+/* All kernels of one node of a row's graph in type v.low and layout v.layout. */
+static void add_kernels(Tests *tests, Variant v, const CaseGraph *g)
+{
+    DltNode n;
+    DltTensor tensors[OPERANDS];
+    if (!lay_out(&v, g, &n, tensors)) return;
+    const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
+    for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
+        if (is_accepted(list[v.kernel], &n)) add_test(tests, &v, &n, list[v.kernel]->name);
+    }
+}
+
 static void add_node(Tests *tests, Variant v, const CaseGraph *g)
 {
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
-        DltNode n;
-        DltTensor tensors[OPERANDS];
         v.layout = layouts[l];
-        if (!lay_out(&v, g, &n, tensors)) continue;
-        const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
-        for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
-            if (is_accepted(list[v.kernel], &n)) add_test(tests, &v, &n, list[v.kernel]->name);
-        }
+        v.filters = false;
+        add_kernels(tests, v, g);
+        v.filters = v.layout == DLT_NHWC && has_filters(&v);
+        if (v.filters) add_kernels(tests, v, g);
     }
 }
 
