@@ -55,11 +55,11 @@ static const Net nets[] = {
      NMSE_SGD},
     {"convolutions of 32 and 64 filters with pooling, sgd",
      HEAD("[1, 8, 8]") "model: [conv: {filters: 32, kernel: 5, pad: 2}, relu, max_pool: 2, conv: "
-                         "{filters: 64, "
-                         "kernel: 3, pad: 1}, relu, max_pool: 2, flatten, dense: 5]\n"
-                         "loss: cross_entropy\n"
-                         "train: {for: 5 steps, batch: 8, optimizer: {sgd: {lr: 0.01, momentum: "
-                         "0.9}}}\n",
+                       "{filters: 64, "
+                       "kernel: 3, pad: 1}, relu, max_pool: 2, flatten, dense: 5]\n"
+                       "loss: cross_entropy\n"
+                       "train: {for: 5 steps, batch: 8, optimizer: {sgd: {lr: 0.01, momentum: "
+                       "0.9}}}\n",
      NMSE_SGD},
     {"residual block with batch norm, micro batches",
      HEAD("[3, 8, 8]") "model:\n"
