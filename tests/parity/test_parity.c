@@ -47,7 +47,8 @@ typedef struct Driver {
 static Driver driver;
 
 static const DltDtype types[] = {DLT_F32, DLT_BF16, DLT_F16};
-static const DltLayout layouts[] = {DLT_PLAIN, DLT_NHWC, DLT_NCHW8C, DLT_NCHW16C};
+static const DltLayout layouts[] = {DLT_PLAIN, DLT_NHWC, DLT_NCHW8C, DLT_NCHW16C, DLT_NHWC};
+enum { FILTERS_TOO = 4 }; /* the last of them: for filters too */
 static const char *const layout_names[] = {"", " nhwc", " nchw8c", " nchw16c"};
 
 static DltTensor **slot(DltNode *n, int i)
@@ -62,8 +63,7 @@ static void **pointer(void **in, void **out, int i)
 
 /* ---- the node under test ------------------------------------------------------------------- */
 
-/* What the layout applies to: activations of the row's graph, and filters and their gradients where the
- * variant says so. */
+/* What the layout applies to: activations of the row's graph, filters where the variant says so. */
 static bool has_layout(const Variant *v, const CaseGraph *g, const DltTensor *t)
 {
     const CaseIn *in = v->c->in;
@@ -73,12 +73,6 @@ static bool has_layout(const Variant *v, const CaseGraph *g, const DltTensor *t)
         return in[i].use == ACTIVATION || (v->filters && in[i].use == WEIGHT);
     }
     return true;
-}
-
-/* A node with filters [K, C, R, S]. */
-static bool has_filters(const Variant *v)
-{
-    return v->c->in[1].use == WEIGHT && v->c->in[1].rank == 4;
 }
 
 /* Copies the node with copies of its tensors, images in the layout; false when the layout does not
@@ -372,26 +366,20 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
     tests->row[tests->n++] = (struct CMUnitTest){name, check, NULL, NULL, copy};
 }
 
-/* All kernels of one node of a row's graph in type v.low and layout v.layout. */
-static void add_kernels(Tests *tests, Variant v, const CaseGraph *g)
-{
-    DltNode n;
-    DltTensor tensors[OPERANDS];
-    if (!lay_out(&v, g, &n, tensors)) return;
-    const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
-    for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
-        if (is_accepted(list[v.kernel], &n)) add_test(tests, &v, &n, list[v.kernel]->name);
-    }
-}
-
+/* All layouts and kernels of one node of a row's graph in type v.low. */
 static void add_node(Tests *tests, Variant v, const CaseGraph *g)
 {
+    bool has_filters = v.c->in[1].use == WEIGHT && v.c->in[1].rank == 4;
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+        DltNode n;
+        DltTensor tensors[OPERANDS];
         v.layout = layouts[l];
-        v.filters = false;
-        add_kernels(tests, v, g);
-        v.filters = v.layout == DLT_NHWC && has_filters(&v);
-        if (v.filters) add_kernels(tests, v, g);
+        v.filters = l == FILTERS_TOO;
+        if ((v.filters && !has_filters) || !lay_out(&v, g, &n, tensors)) continue;
+        const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
+        for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
+            if (is_accepted(list[v.kernel], &n)) add_test(tests, &v, &n, list[v.kernel]->name);
+        }
     }
 }
 
