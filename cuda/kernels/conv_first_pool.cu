@@ -170,14 +170,23 @@ __device__ __forceinline__ void bring_gradient(const Image &d, const T *dy, cons
     async_commit();
 }
 
-/* A word of the gradient in front of the pooling: v where row `row` of its window (and the column that
- * the word stands for) was chosen. */
+/* A word of the gradient in front of the pooling: the bits of v where row `row` of its window (and the
+ * column that the word stands for) was chosen. */
 template <typename T>
-__device__ __forceinline__ uint32_t gradient_word(float v, unsigned at, int row, int col)
+__device__ __forceinline__ uint32_t gradient_word(uint32_t v, unsigned at, int row, int col)
 {
-    if constexpr (sizeof(T) == 4) return at == (unsigned)(2 * row + col) ? to_tf32(v) : 0u;
-    return word_of<T>(at == (unsigned)(2 * row) ? v : 0.0f,
-                      at == (unsigned)(2 * row + 1) ? v : 0.0f);
+    if constexpr (sizeof(T) == 4) return at == (unsigned)(2 * row + col) ? v : 0u;
+    return at == (unsigned)(2 * row) ? v : at == (unsigned)(2 * row + 1) ? v << 16 : 0u;
+}
+template <typename T> __device__ __forceinline__ uint32_t bits_of(T v)
+{
+    if constexpr (sizeof(T) == 4) {
+        return to_tf32(v);
+    } else {
+        uint16_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        return bits;
+    }
 }
 
 /* acc[m][t] += gradient of 16 filters m x 16 places, times the places' taps of tile t: pooled row p,
@@ -192,7 +201,7 @@ __device__ __forceinline__ void add_places(const Image &d, const uint32_t *windo
     int last_tap = (Z::filter_tiles - 1) * 8 + g;
 #pragma unroll
     for (int step = 0; step < 2 / Z::per_word; step++) {
-        float v[2][4];
+        uint32_t v[2][4];
         unsigned at[2][4];
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* as operand A: filters g, g + 8, then the other places */
@@ -202,7 +211,7 @@ __device__ __forceinline__ void add_places(const Image &d, const uint32_t *windo
 #pragma unroll
             for (int m = 0; m < 2; m++) {
                 int k = m * 16 + i % 2 * 8 + g;
-                v[m][i] = to_float(from.dy[place * Gradient<T>::pitch + k]);
+                v[m][i] = bits_of(from.dy[place * Gradient<T>::pitch + k]);
                 at[m][i] = col < d.pw ? from.index[place * INDEX_PITCH + k] : (unsigned)CUT;
             }
         }

@@ -48,20 +48,25 @@ __device__ __forceinline__ Unit unit_at(const Share &d, int i, int end)
     return Unit{n, pair * 2, (rest - pair * d.across) * COLS, i < end};
 }
 
-/* x's rows for filter row r, and dy's where it is not pooled. */
+/* x's rows for filter row r, and dy's where it is not pooled: a warp brings a row. */
+static_assert((int)ROWS == (int)WARPS, "rows of a stage");
 template <typename T, int R>
 __device__ __forceinline__ void bring_x(const Share &d, const T *x, int r, int piece, int unit,
                                         int end, unsigned char *to)
 {
     constexpr int wc = Stage<T, R>::wc;
-    for (int i = threadIdx.x; i < ROWS * wc * 4; i += BLOCK) {
-        int place = i / 4, row = place / wc;
-        Unit u = unit_at(d, unit + row / 2, end);
-        int h = u.p + row % 2 + r - d.top, v = u.q + place % wc - d.left;
-        bool inside = u.there && h >= 0 && h < d.h && v >= 0 && v < d.w;
-        int64_t from = inside ? (((int64_t)u.n * d.h + h) * d.w + v) * d.c : 0;
-        async_copy_or_zero(to + place * PLACE + i % 4 * 16, x + from + piece + i % 4 * Pack<T>::n,
-                           inside);
+    int row = threadIdx.x / WARP;
+    Unit u = unit_at(d, unit + row / 2, end);
+    int h = u.p + row % 2 + r - d.top, first = u.q - d.left;
+    bool there = u.there && h >= 0 && h < d.h;
+    const T *from = x + (there ? ((int64_t)u.n * d.h + h) * d.w * d.c + piece : 0);
+    to += row * wc * PLACE;
+#pragma unroll
+    for (int i = threadIdx.x % WARP; i < wc * 4; i += WARP) {
+        int v = first + i / 4;
+        bool inside = there && v >= 0 && v < d.w;
+        async_copy_or_zero(to + i / 4 * PLACE + i % 4 * 16,
+                           from + (inside ? v * d.c + i % 4 * Pack<T>::n : 0), inside);
     }
 }
 template <typename T, int R>
@@ -69,14 +74,17 @@ __device__ __forceinline__ void bring_dy(const Share &d, const T *dy, int k0, in
                                          unsigned char *to)
 {
     constexpr int packs = FILTERS / Pack<T>::n;
-    for (int i = threadIdx.x; i < ROWS * COLS * packs; i += BLOCK) {
-        int place = i / packs, row = place / COLS;
-        Unit u = unit_at(d, unit + row / 2, end);
-        int p = u.p + row % 2, q = u.q + place % COLS;
-        bool inside = u.there && p < d.p && q < d.q;
-        int64_t from = inside ? (((int64_t)u.n * d.p + p) * d.q + q) * d.k : 0;
-        async_copy_or_zero(to + place * Stage<T, R>::dy_place + i % packs * 16,
-                           dy + from + k0 + i % packs * Pack<T>::n, inside);
+    int row = threadIdx.x / WARP;
+    Unit u = unit_at(d, unit + row / 2, end);
+    int p = u.p + row % 2;
+    bool there = u.there && p < d.p;
+    const T *from = dy + (there ? (((int64_t)u.n * d.p + p) * d.q + u.q) * d.k + k0 : 0);
+    to += row * COLS * Stage<T, R>::dy_place;
+#pragma unroll
+    for (int i = threadIdx.x % WARP; i < COLS * packs; i += WARP) {
+        bool inside = there && u.q + i / packs < d.q;
+        async_copy_or_zero(to + i / packs * Stage<T, R>::dy_place + i % packs * 16,
+                           from + (inside ? i / packs * d.k + i % packs * Pack<T>::n : 0), inside);
     }
 }
 
@@ -86,13 +94,20 @@ template <typename T, int R> struct Spread {
     Pack<T> v[count];
     Pack<uint8_t> at[count];
 
+    /* Packs of a thread are all of one pair of rows, and of the same filters. */
+    __device__ __forceinline__ static int index_of(int j)
+    {
+        constexpr int share = BLOCK * 2 / ROWS; /* threads of a pair */
+        return threadIdx.x / share * (share * count) + threadIdx.x % share + j * share;
+    }
+
     __device__ __forceinline__ void take(const Share &d, const T *dy, const uint8_t *index, int k0,
                                          int unit, int end)
     {
+        Unit u = unit_at(d, unit + threadIdx.x / (BLOCK * 2 / ROWS), end);
 #pragma unroll
         for (int j = 0; j < count; j++) {
-            int i = threadIdx.x + j * BLOCK, place = i / packs;
-            Unit u = unit_at(d, unit + place / (COLS / 2), end);
+            int i = index_of(j), place = i / packs;
             int p = u.p / 2, q = u.q / 2 + place % (COLS / 2);
             int64_t from =
                 (((int64_t)u.n * d.ph + p) * d.pw + q) * d.k + k0 + i % packs * Pack<T>::n;
@@ -107,7 +122,7 @@ template <typename T, int R> struct Spread {
     {
 #pragma unroll
         for (int j = 0; j < count; j++) {
-            int i = threadIdx.x + j * BLOCK, place = i / packs;
+            int i = index_of(j), place = i / packs;
             int row = place / (COLS / 2) * 2, col = place % (COLS / 2) * 2;
 #pragma unroll
             for (int k = 0; k < 4; k++)

@@ -131,6 +131,8 @@ static const Case rows[] = {
     {OP(conv_fwd), .why = "5x5, 64 channels", .in = {X(2, 64, 9, 17), W(32, 64, 5, 5)},
      ATTR(DltConv, SQUARE(5), STRIDE(1), DENSE, .pad = {2, 1, 0, 3}, .groups = 1,
           .in_hw = {9, 17})},
+    {OP(conv_fwd), .why = "3x3, 96 channels", .in = {X(2, 96, 9, 8), W(64, 96, 3, 3)},
+     ATTR(DltConv, SIMPLE(3, 1), .in_hw = {9, 8})},
     {OP(conv_fwd), .why = "3x3, 64 channels, 64 filters", .in = {X(1, 64, 17, 18), W(64, 64, 3, 3)},
      ATTR(DltConv, SIMPLE(3, 1), .in_hw = {17, 18})},
 };
