@@ -48,7 +48,7 @@ static Driver driver;
 
 static const DltDtype types[] = {DLT_F32, DLT_BF16, DLT_F16};
 static const DltLayout layouts[] = {DLT_PLAIN, DLT_NHWC, DLT_NCHW8C, DLT_NCHW16C, DLT_NHWC};
-enum { FILTERS_TOO = 4 }; /* the last of them: for filters too */
+enum { FILTERS_TOO = 4 }; /* the last: for filters too, which a CPU keeps row-major */
 static const char *const layout_names[] = {"", " nhwc", " nchw8c", " nchw16c"};
 
 static DltTensor **slot(DltNode *n, int i)
@@ -66,13 +66,12 @@ static void **pointer(void **in, void **out, int i)
 /* What the layout applies to: activations of the row's graph, filters where the variant says so. */
 static bool has_layout(const Variant *v, const CaseGraph *g, const DltTensor *t)
 {
-    if (t->shape.rank != 4) return false;
-    for (int i = 0; i < DLT_MAX_IN; i++) {
+    for (int i = 0; i < DLT_MAX_IN && t->shape.rank == 4; i++) {
         CaseUse use = v->c->in[i].use;
         if (g->in[i] == t || g->din[i] == t)
             return use == ACTIVATION || (v->filters && use == WEIGHT);
     }
-    return true;
+    return t->shape.rank == 4;
 }
 
 /* Copies the node with copies of its tensors, images in the layout; false when the layout does not
@@ -369,14 +368,13 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
 /* All layouts and kernels of one node of a row's graph in type v.low. */
 static void add_node(Tests *tests, Variant v, const CaseGraph *g)
 {
-    const CaseIn *w = &v.c->in[1]; /* a CPU keeps its filters row-major */
-    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
+    bool filters = v.c->in[1].use == WEIGHT && v.c->in[1].rank == 4;
+    int n_layout = filters && driver.backend != &dlt_backend_cpu ? FILTERS_TOO + 1 : FILTERS_TOO;
+    for (int l = 0; l < n_layout; l++) {
         DltNode n;
         DltTensor tensors[OPERANDS];
         v.layout = layouts[l];
         v.filters = l == FILTERS_TOO;
-        if (v.filters && (w->use != WEIGHT || w->rank != 4 || driver.backend == &dlt_backend_cpu))
-            continue;
         if (!lay_out(&v, g, &n, tensors)) continue;
         const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
         for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
@@ -428,7 +426,7 @@ static bool open_devices(const char *name)
     program[n > 0 ? n : 0] = '\0';
     dlt_err_init(&err);
     driver = (Driver){.arena = dlt_arena_new(), .host = dlt_sys_pages(REGION)};
-    /* tf32 on the CPU: Winograd's convolution, inside the same bounds */
+    /* tf32 on the CPU: Winograd, inside the same bounds */
     DltDeviceOptions o = {
         .deterministic = true, .tf32 = strcmp(name, "cpu") == 0, .plugin_folder = dirname(program)};
     driver.reference = case_cpu_device(driver.arena, 1);
