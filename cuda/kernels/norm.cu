@@ -225,13 +225,14 @@ DLT_CUDA_KERNEL(rms_bwd_row, "rms_norm_bwd.cuda.row", accepts, prepare_grad, rms
 } // namespace
 
 extern "C" {
-/* norm_pack.cu */
+/* norm_pack.cu, norm_warp.cu */
 extern const DltKernel dlt_cuda_layer_fwd_pack, dlt_cuda_layer_bwd_pack, dlt_cuda_rms_fwd_pack,
-    dlt_cuda_rms_bwd_pack;
+    dlt_cuda_rms_bwd_pack, dlt_cuda_layer_bwd_warp, dlt_cuda_rms_bwd_warp;
 const DltKernel *const dlt_cuda_layer_norm_fwd[] = {&dlt_cuda_layer_fwd_pack, &layer_fwd_row,
                                                     nullptr};
-const DltKernel *const dlt_cuda_layer_norm_bwd[] = {&dlt_cuda_layer_bwd_pack, &layer_bwd_row,
-                                                    nullptr};
+const DltKernel *const dlt_cuda_layer_norm_bwd[] = {
+    &dlt_cuda_layer_bwd_warp, &dlt_cuda_layer_bwd_pack, &layer_bwd_row, nullptr};
 const DltKernel *const dlt_cuda_rms_norm_fwd[] = {&dlt_cuda_rms_fwd_pack, &rms_fwd_row, nullptr};
-const DltKernel *const dlt_cuda_rms_norm_bwd[] = {&dlt_cuda_rms_bwd_pack, &rms_bwd_row, nullptr};
+const DltKernel *const dlt_cuda_rms_norm_bwd[] = {&dlt_cuda_rms_bwd_warp, &dlt_cuda_rms_bwd_pack,
+                                                  &rms_bwd_row, nullptr};
 }

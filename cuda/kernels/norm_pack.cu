@@ -3,16 +3,13 @@
  * dx, and each block's sums for dw, db and the gradient of a bias in front (the column sum of dx), come from
  * one reading of dy and x; a second small kernel adds the blocks in order. Ba et al. 2016; Zhang & Sennrich
  * 2019; formulas: ops/norm.h. */
-#include "cuda/kernels/async.cuh"
-#include "cuda/kernels/rows.cuh"
-#include "ops/norm.h"
+#include "cuda/kernels/norm_grad.cuh"
 
 namespace
 {
 
 enum { N = 8, MOST_PACKS = 8, MOST_COLUMNS = 3072, AT_ONCE = 4, MOST_THREADS = MOST_COLUMNS / N };
 enum { MOST_WARPS = MOST_THREADS / WARP, SM_THREADS = 512 };
-enum { DY, X, DSUM, OPERANDS }; /* what is copied ahead of each row */
 
 /* v = x (+ res, kept in sum); y = (v - mean) rstd w + b [CENTER], else v rstd w.  x, res, sum, y [rows, n]
  * T; w, b [n] f32 or NULL; mean, rstd [rows] f32.  n a multiple of 8, at most 256 P. */
@@ -96,15 +93,6 @@ __device__ __forceinline__ Pairs block_pairs(Pairs a, float (*part)[2 * AT_ONCE]
     }
     return a;
 }
-
-template <typename T> struct Gradient {
-    const T *dy, *x, *dsum;
-    const float *w, *mean, *rstd;
-    T *dx;
-    float *part; /* [blocks, 3, n] */
-    int64_t rows;
-    int n;
-};
 
 /* A block's packs of AT_ONCE rows, copied ahead: [row][dy, x, dsum][thread], so that neighbours' packs are
  * neighbours. */
@@ -196,29 +184,6 @@ __global__ void __launch_bounds__(MOST_THREADS) norm_pack_grad_k(Gradient<T> d)
     store_v<float, N>(to + 2 * d.n, dxs);
 }
 
-/* The blocks' sums in order: column c of [blocks, 3 n] to out[c / n][c % n].  32 columns a block, 8 groups of
- * blocks side by side. */
-__global__ void __launch_bounds__(BLOCK)
-    norm_total_k(const float *part, int blocks, int n, Out dw, Out db, Out dxs)
-{
-    begin();
-    __shared__ float group[BLOCK / WARP][WARP];
-    int lane = (int)threadIdx.x % WARP, g = (int)threadIdx.x / WARP;
-    int c = (int)blockIdx.x * WARP + lane, width = 3 * n, groups = BLOCK / WARP;
-    float sum = 0;
-#pragma unroll 8
-    for (int i = g; i < blocks && c < width; i += groups)
-        sum += part[(int64_t)i * width + c];
-    group[g][lane] = sum;
-    __syncthreads();
-    if (g != 0 || c >= width) return;
-    sum = 0;
-    for (int i = 0; i < groups; i++)
-        sum += group[i][lane];
-    Out to = c < n ? dw : c < 2 * n ? db : dxs;
-    if (to.p) to.set(c % n, sum);
-}
-
 template <typename T, bool CENTER, int P>
 static DltStatus forward_as(const DltCall *c, const DltTensor *t, DltErr *err)
 {
@@ -257,24 +222,10 @@ template <typename T, bool CENTER> static DltStatus backward(const DltCall *c, D
     const DltTensor *t = c->node->in[0];
     int64_t n = last_dim(t), rows = count_of(t) / n;
     unsigned blocks = grad_blocks(rows, n, c->stream->dev->n_sm);
-    int stats = CENTER ? 4 : 3, more = CENTER ? 5 : 4, bias = CENTER ? 3 : 2;
-    Out none = {nullptr, DLT_F32};
-    Gradient<T> d = {(const T *)c->in[0],
-                     (const T *)c->in[1],
-                     (const T *)c->in[more],
-                     (const float *)c->in[2],
-                     CENTER ? (const float *)c->in[3] : nullptr,
-                     (const float *)c->in[stats],
-                     (T *)c->out[0],
-                     (float *)c->work,
-                     rows,
-                     (int)n};
     DLT_TRY(enqueue(c, err, norm_pack_grad_k<T, CENTER>, blocks, grad_threads(n),
                     2 * (AT_ONCE * OPERANDS * grad_threads(n) * sizeof(Pack<T>) + sizeof(PairSums)),
-                    d));
-    return enqueue(c, err, norm_total_k, (unsigned)ceil_div(3 * n, WARP), BLOCK, 0,
-                   (const float *)c->work, (int)blocks, (int)n, output(c, 1),
-                   CENTER ? output(c, 2) : none, output(c, bias));
+                    gradient_of<T, CENTER>(c)));
+    return norm_total<CENTER>(c, blocks, err);
 }
 
 static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -288,21 +239,10 @@ static DltStatus prepare_grad(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     bool grad = n->kind == DLT_OP_layer_norm_bwd || n->kind == DLT_OP_rms_norm_bwd;
-    int64_t c = last_dim(n->in[0]), most = grad ? MOST_COLUMNS : N * WARP * MOST_PACKS;
-    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    int64_t most = grad ? MOST_COLUMNS : N * WARP * MOST_PACKS;
     if (grad && n->in[0]->dtype == DLT_F32)
         return dlt_cuda_refuse(why_not, "packs of 8 f32 are no 16 bytes");
-    if (c % N != 0 || c > most)
-        return dlt_cuda_refuse(why_not, "rows of %lld: a multiple of 8 up to %lld is needed",
-                               (long long)c, (long long)most);
-    for (int i = 0; i < DLT_MAX_IN; i++) {
-        const DltTensor *t = n->in[i];
-        bool row = t && dlt_shape_count(&t->shape) == count_of(n->in[0]);
-        if (t && t->dtype != (row ? n->in[0]->dtype : DLT_F32))
-            return dlt_cuda_refuse(why_not, "%s is %s", t->name, dlt_dtype_name(t->dtype));
-    }
-    if (n->in[0]->dtype == n->out[0]->dtype) return true;
-    return dlt_cuda_refuse(why_not, "%s and %s differ in type", n->in[0]->name, n->out[0]->name);
+    return accepts_packs(n, dev, most, why_not);
 }
 
 template <bool CENTER> static DltStatus launch_fwd(const DltCall *c, DltErr *err)
