@@ -70,3 +70,18 @@ bool dlt_cuda_accepts_plain(const DltNode *n, const DltDevice *dev, DltWhy *why_
     (void)dev;
     return each(n, plain, why_not);
 }
+
+uint32_t dlt_cuda_alignment_at(const DltTensor *t, int64_t element)
+{
+    int64_t first = t->view_of ? t->view_offset : 0;
+    uint64_t at = (uint64_t)(first + element) * dlt_dtype_bytes(t->dtype);
+    uint32_t a = 256;
+    while (at % a != 0)
+        a /= 2;
+    return a;
+}
+
+uint32_t dlt_cuda_alignment(const DltTensor *t)
+{
+    return dlt_cuda_alignment_at(t, 0);
+}

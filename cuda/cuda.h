@@ -97,6 +97,9 @@ bool dlt_cuda_accepts_any(const DltNode *n, const DltDevice *dev, DltWhy *why_no
 bool dlt_cuda_accepts_same_layout(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 /* The same, and all tensors are PLAIN. */
 bool dlt_cuda_accepts_plain(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
+/* The largest power of two up to 256 that divides a tensor's address, and that of a place in it. */
+uint32_t dlt_cuda_alignment(const DltTensor *t);
+uint32_t dlt_cuda_alignment_at(const DltTensor *t, int64_t element);
 bool dlt_cuda_refuse(DltWhy *why_not, const char *fmt, ...) DLT_PRINTF(2, 3);
 
 #define OP(name) extern const DltKernel *const dlt_cuda_##name[];

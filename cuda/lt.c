@@ -43,6 +43,7 @@ struct DltLtPlan {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
     size_t work_bytes;
+    float beta; /* 1: adds to what is there */
 };
 
 /* ---- opening ---- */
@@ -159,6 +160,7 @@ static bool build(DltDevice *dev, const DltLtProblem *p, DltLtPlan *plan)
 {
     const DltLt *lt = dev->lt;
     plan->lt = lt;
+    plan->beta = p->add ? 1.0f : 0.0f;
     return operation(dev, p, &plan->op) &&
            layout(lt, &plan->a, p->ab, p->tb ? p->k : p->n, p->tb ? p->n : p->k, p->batch) &&
            layout(lt, &plan->b, p->ab, p->ta ? p->m : p->k, p->ta ? p->k : p->m, p->batch) &&
@@ -204,10 +206,10 @@ static void key_of(const DltDevice *dev, const DltLtProblem *p, char key[DLT_TUN
 {
     snprintf(
         key, DLT_TUNE_KEY,
-        "lt %zu %s sm%d n%d | %lldx%lldx%lldx%lld %s%s %s->%s ep%d/%s tf32=%d align %u,%u,%u,%u",
+        "lt %zu %s sm%d n%d | %lldx%lldx%lldx%lld %s%s %s->%s%s ep%d/%s tf32=%d align %u,%u,%u,%u",
         dev->lt->version, dev->name, dev->capability, dev->n_sm, (long long)p->batch,
         (long long)p->m, (long long)p->n, (long long)p->k, p->ta ? "T" : "N", p->tb ? "T" : "N",
-        dlt_dtype_name(p->ab), dlt_dtype_name(p->c), (int)epilogue_of(p),
+        dlt_dtype_name(p->ab), p->add ? "+" : "", dlt_dtype_name(p->c), (int)epilogue_of(p),
         p->bias ? dlt_dtype_name(p->bias_dtype) : "-", (int)dev->option.tf32, p->align_a,
         p->align_b, p->align_c, p->align_bias);
 }
@@ -264,8 +266,8 @@ static void remember(DltDevice *dev, const char *key, const DltLtPlan *plan)
 static cublasStatus_t enqueue(const DltLtPlan *p, cudaStream_t stream, const void *a, const void *b,
                               void *c, void *work)
 {
-    const float one = 1, zero = 0;
-    return p->lt->cublasLtMatmul(p->lt->handle, p->op, &one, b, p->a, a, p->b, &zero, c, p->c, c,
+    const float one = 1;
+    return p->lt->cublasLtMatmul(p->lt->handle, p->op, &one, b, p->a, a, p->b, &p->beta, c, p->c, c,
                                  p->c, &p->algo, work, p->work_bytes, stream);
 }
 

@@ -5,11 +5,11 @@
 
 #include "cuda/cuda.h"
 
-/* c[i] = op(a[i]) op(b[i]) (+ bias, relu), i < batch; all row-major and dense; strides between
+/* c[i] = op(a[i]) op(b[i]) (+ bias, relu), i < batch, or c[i] += that (add); all row-major and dense; strides between
  * batches are the matrices' sizes. */
 typedef struct DltLtProblem {
     DltDtype ab, c, bias_dtype;
-    bool ta, tb, bias, relu;
+    bool ta, tb, bias, relu, add;
     int64_t batch, m, n, k;
     uint32_t align_a, align_b, align_c, align_bias; /* bytes, powers of two up to 256 */
 } DltLtProblem;

@@ -14,19 +14,16 @@ typedef struct State {
     bool small;               /* taken instead of the library: measured faster */
 } State;
 
-/* The largest power of two up to 256 that divides the tensor's address. */
-static uint32_t alignment(const DltTensor *t)
-{
-    uint64_t at = t->view_of ? (uint64_t)t->view_offset * dlt_dtype_bytes(t->dtype) : 0;
-    uint32_t a = 256;
-    while (at % a != 0)
-        a /= 2;
-    return a;
-}
-
 DltGemm dlt_cuda_gemm(const DltNode *n)
 {
     return dlt_matmul_gemm(n);
+}
+
+/* What the library writes: the sum in front of the activation where that is kept, so that the activation has
+ * one array to read and one to write. */
+static const DltTensor *product_of(const DltNode *n)
+{
+    return ((const DltMatmul *)n->attr)->ep.save_pre ? n->out[1] : n->out[0];
 }
 
 static DltLtProblem problem_of(const DltNode *n)
@@ -41,9 +38,9 @@ static DltLtProblem problem_of(const DltNode *n)
                           .m = g.m,
                           .n = g.n,
                           .k = g.k,
-                          .align_a = alignment(n->in[0]),
-                          .align_b = alignment(n->in[1]),
-                          .align_c = alignment(n->out[0])};
+                          .align_a = dlt_cuda_alignment(n->in[0]),
+                          .align_b = dlt_cuda_alignment(n->in[1]),
+                          .align_c = dlt_cuda_alignment(product_of(n))};
 }
 
 /* The problem with as much of the epilogue as the library takes: all or nothing of bias + relu,
@@ -57,7 +54,7 @@ static DltLtProblem choose(DltDevice *dev, const DltNode *n, State *s)
     DltWhy why;
     p.bias = n->in[2] != NULL;
     p.bias_dtype = p.bias ? n->in[2]->dtype : DLT_F32;
-    p.align_bias = p.bias ? alignment(n->in[2]) : 256;
+    p.align_bias = p.bias ? dlt_cuda_alignment(n->in[2]) : 256;
     p.relu = relu;
     s->bias_inside = p.bias;
     s->finish = more && !relu;
@@ -105,12 +102,13 @@ static DltCudaArray array_out(const DltCall *c, int i)
 static DltStatus launch_lt(const DltCall *c, DltErr *err)
 {
     const State *s = c->state;
-    DLT_TRY(dlt_lt_run(s->plan, c, c->in[0], c->in[1], c->out[0], s->bias_inside ? c->in[2] : NULL,
-                       err));
-    if (!s->finish) return DLT_OK;
     const DltEpilogue *ep = &((const DltMatmul *)c->node->attr)->ep;
+    int product = ep->save_pre;
+    DLT_TRY(dlt_lt_run(s->plan, c, c->in[0], c->in[1], c->out[product],
+                       s->bias_inside ? c->in[2] : NULL, err));
+    if (!s->finish) return DLT_OK;
     DltGemm g = dlt_matmul_gemm(c->node);
-    DltCudaFinish f = {.src = array_out(c, 0),
+    DltCudaFinish f = {.src = array_out(c, product),
                        .c = array_out(c, 0),
                        .bias = array_in(c, 2),
                        .saved = array_in(c, 3),
@@ -119,7 +117,7 @@ static DltStatus launch_lt(const DltCall *c, DltErr *err)
                        .act_grad = ep->act_grad,
                        .rows = g.batch * g.m,
                        .cols = g.n};
-    if (s->bias_inside) f.bias.ptr = NULL;
+    if (s->bias_inside) f.bias.ptr = f.pre.ptr = NULL; /* the library wrote it */
     return dlt_cuda_finish(c, &f, err);
 }
 
@@ -182,8 +180,8 @@ static void choice_key(const DltNode *n, const DltDevice *dev, char key[DLT_TUNE
              dlt_lt_version(dev), dev->name, dev->capability, dev->n_sm, (long long)g.m,
              (long long)g.n, (long long)g.k, a->ta ? "T" : "N", a->tb ? "T" : "N",
              dlt_dtype_name(n->in[0]->dtype), dlt_dtype_name(n->out[0]->dtype), n->in[2] != NULL,
-             (int)a->ep.act.fn, (int)a->ep.act_grad.fn, (int)a->ep.save_pre, alignment(n->in[0]),
-             alignment(n->in[1]));
+             (int)a->ep.act.fn, (int)a->ep.act_grad.fn, (int)a->ep.save_pre,
+             dlt_cuda_alignment(n->in[0]), dlt_cuda_alignment(n->in[1]));
 }
 
 static bool accepts_best(const DltNode *n, const DltDevice *dev, DltWhy *why_not)

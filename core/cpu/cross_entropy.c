@@ -10,6 +10,7 @@
 
 typedef struct Loss {
     int64_t rows, v, positions; /* positions of one sample */
+    int64_t first;              /* row with which logits and dlogits begin */
     DltReal smoothing;
     int32_t ignore;
     const DltReal *logits, *w, *class_w;
@@ -36,8 +37,9 @@ static double weighted_logits(const Loss *l, const DltReal *x)
  * needed of the logits is read before the exponentials take their place. */
 static void row_loss(const Loss *l, int64_t r, double sum[2])
 {
-    const DltReal *x = l->logits + r * l->v;
-    DltReal *d = l->dlogits != NULL ? l->dlogits + r * l->v : NULL;
+    int64_t at = (r - l->first) * l->v;
+    const DltReal *x = l->logits + at;
+    DltReal *d = l->dlogits != NULL ? l->dlogits + at : NULL;
     int32_t y = l->y[r];
     DltReal w = l->w[r / l->positions];
     if (y == l->ignore || w == 0) {
@@ -145,6 +147,105 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     p->work_bytes = (size_t)dlt_chunks(dlt_rows(n->in[0]), row_grain(n)) * 2 * sizeof(double);
     return DLT_OK;
 }
+
+/* ---- classifier ---- */
+
+typedef struct Classes {
+    Loss l; /* its logits and gradient are those of the rows [l.first, end) */
+    const DltReal *x, *weight;
+    DltReal *dx, *dw;
+    double *sums; /* [rows][2] */
+    int64_t c, end;
+} Classes;
+
+/* Rows l.first + [begin, end): logits, loss, their gradient, and dx. */
+static void classify_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Classes *k = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t r = k->l.first + i;
+        const DltReal *x = k->x + r * k->c;
+        DltReal *d = k->l.dlogits + i * k->l.v, *dx = k->dx + r * k->c;
+        for (int64_t v = 0; v < k->l.v; v++)
+            d[v] = (DltReal)dlt_dot(x, k->weight + v * k->c, k->c);
+        k->sums[2 * r] = k->sums[2 * r + 1] = 0;
+        row_loss(&k->l, r, k->sums + 2 * r);
+        memset(dx, 0, (size_t)k->c * sizeof *dx);
+        for (int64_t v = 0; v < k->l.v; v++)
+            for (int64_t j = 0; j < k->c; j++)
+                dx[j] += d[v] * k->weight[v * k->c + j];
+    }
+}
+
+/* Classes [begin, end): dw += of the rows. */
+static void weights_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Classes *k = ctx;
+    for (int64_t v = begin; v < end; v++) {
+        DltReal *dw = k->dw + v * k->c;
+        if (k->l.first == 0) memset(dw, 0, (size_t)k->c * sizeof *dw);
+        for (int64_t r = k->l.first; r < k->end; r++)
+            for (int64_t i = 0; i < k->c; i++)
+                dw[i] += k->l.dlogits[(r - k->l.first) * k->l.v + v] * k->x[r * k->c + i];
+    }
+}
+
+static int64_t chunk_of(const DltNode *n)
+{
+    int64_t most = ((const DltClassifier *)n->attr)->rows, rows = dlt_rows(n->in[0]);
+    return most > 0 && most < rows ? most : rows;
+}
+
+/* dx [.., C], dw [V, C], loss f64[2] of x f32 [.., C], w f32 [V, C], y i32 [..], sample weights f32[N], step.
+ * DATA when a label is outside.  loss_ops.h */
+static DltStatus classify(const DltCall *call, DltErr *err)
+{
+    const DltNode *n = call->node;
+    const DltStepState *step = call->in[4];
+    int64_t rows = dlt_rows(n->in[0]), v = dlt_rows(n->in[1]), chunk = chunk_of(n);
+    Classes k = {.l = {.rows = rows,
+                       .v = v,
+                       .positions = rows / dlt_count(n->in[3]),
+                       .ignore = ((const DltClassifier *)n->attr)->ignore,
+                       .y = call->in[2],
+                       .w = call->in[3],
+                       .class_w_sum = (double)v,
+                       .scale = (double)step->loss_scale / step->sample_weight},
+                 .x = call->in[0],
+                 .weight = call->in[1],
+                 .dx = call->out[0],
+                 .dw = call->out[1],
+                 .sums = call->work,
+                 .c = dlt_width(n->in[0])};
+    DltReal *logits = (DltReal *)(k.sums + 2 * rows);
+    double *loss = call->out[2];
+    DLT_TRY(check_labels(&k.l, n->in[2], err));
+    loss[0] = loss[1] = 0;
+    k.l.logits = k.l.dlogits = logits;
+    for (; k.l.first < rows; k.l.first = k.end) {
+        k.end = rows - k.l.first < chunk ? rows : k.l.first + chunk;
+        dlt_pool_for(call->stream, k.end - k.l.first, 1, classify_task, &k);
+        dlt_pool_for(call->stream, v, dlt_grain(k.c * chunk), weights_task, &k);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        loss[0] += k.sums[2 * r];
+        loss[1] += k.sums[2 * r + 1];
+    }
+    return DLT_OK;
+}
+
+static DltStatus prepare_classes(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = (size_t)dlt_rows(n->in[0]) * 2 * sizeof(double) +
+                    (size_t)(chunk_of(n) * dlt_rows(n->in[1])) * sizeof(DltReal);
+    return DLT_OK;
+}
+
+static const DltKernel plain_classifier = {
+    .name = "classifier.cpu.plain", .prepare = prepare_classes, .launch = classify};
+const DltKernel *const dlt_cpu_classifier[] = {&plain_classifier, NULL};
 
 static const DltKernel plain_forward = {
     .name = "cross_entropy_fwd.cpu.plain", .prepare = prepare, .launch = forward};

@@ -117,6 +117,45 @@ const DltOpDef dlt_op_cross_entropy_both = {.name = "cross_entropy_both",
                                             .full_in = 0xc,
                                             .text = ce_text};
 
+/* ---- classifier: linear layer, cross entropy and their gradients ---- */
+
+static void classifier_text(const void *attr, char *buf, size_t size)
+{
+    dlt_attr_text(buf, size, "rows=%lld", (long long)((const DltClassifier *)attr)->rows);
+}
+
+static DltStatus classifier_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltTensor *x = n->in[0], *w = n->in[1], *y = n->in[2];
+    int64_t c = dlt_shape_dim(&x->shape, -1);
+    if (w->shape.rank != 2 || w->shape.dim[1] != c || w->dtype != x->dtype)
+        return dlt_infer_misfit(n, x, w, err, "a row of weights for each class is needed");
+    if (y->dtype != DLT_I32 || dlt_shape_count(&y->shape) * c != dlt_shape_count(&x->shape))
+        return dlt_infer_misfit(n, x, y, err, "one class label for each row is needed");
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
+    out[1] = w->shape;
+    dtype[1] = DLT_F32;
+    pair_out(out, dtype, 2);
+    return DLT_OK;
+}
+
+static double classifier_flops(const DltNode *n)
+{
+    double v = (double)n->in[1]->shape.dim[0];
+    return 6.0 * (double)dlt_shape_count(&n->in[0]->shape) * v +
+           10.0 * (double)dlt_shape_count(&n->in[2]->shape) * v;
+}
+
+const DltOpDef dlt_op_classifier = {.name = "classifier",
+                                    .n_in = 5,
+                                    .n_out = 3,
+                                    .attr_size = sizeof(DltClassifier),
+                                    .infer = classifier_infer,
+                                    .flops = classifier_flops,
+                                    .prec = DLT_PREC_LOW,
+                                    .full_in = 8,
+                                    .text = classifier_text};
+
 /* ---- pointwise losses ---- */
 
 static void pw_text(const void *attr, char *buf, size_t size)

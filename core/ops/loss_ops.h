@@ -9,6 +9,9 @@
  *   cross_entropy_bwd: logits, y, w, class_w, step -> dlogits
  *   cross_entropy_both: the same inputs -> dlogits, loss in one pass (made by the fuse pass); dlogits may
  *     take the place of the logits
+ *   classifier: x [.., C], w [V, C], y, w [N], step -> dx, dw f32 [V, C], loss: cross entropy (no smoothing, no
+ *     class weights) of the logits x w^T with its gradients, made by the fuse pass of the layer and its loss.
+ *     Logits and their gradient exist for `rows` rows at a time, in a kernel's scratch, in x's type.
  *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over elements of
  *     w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp
  *     mse d^2, mae |d|, huber (d^2/2 inside delta, delta (|d| - delta/2) outside), bce on logits */
@@ -21,6 +24,11 @@ typedef struct DltCrossEntropy {
     float smoothing;
     int32_t ignore; /* label that weighs nothing; -100 as PyTorch */
 } DltCrossEntropy;
+
+typedef struct DltClassifier {
+    int32_t ignore;
+    int64_t rows; /* most rows whose logits exist at a time */
+} DltClassifier;
 
 typedef enum DltPointwise {
     DLT_LOSS_MSE,

@@ -3,7 +3,6 @@
 #include "passes/fuse.h"
 
 #include "ops/conv.h"
-#include "ops/loss_ops.h"
 #include "ops/norm.h"
 #include "ops/shape_ops.h"
 
@@ -374,42 +373,6 @@ static bool fuse_norm_bias(DltFuse *f, DltNode *n)
     return true;
 }
 
-/* embedding gradient -> add: a tied table's other gradient is where the rows are added. */
-static bool fuse_embedding_add(DltFuse *f, DltNode *n)
-{
-    if (((const DltBinary *)n->attr)->fn != DLT_ADD) return false;
-    for (int k = 0; k < 2; k++) {
-        DltTensor *d = n->in[k], *other = n->in[1 - k], *y = n->out[0];
-        DltNode *p = d->producer;
-        if (!p || p->kind != DLT_OP_embedding_bwd || p->in[2] || d == other) continue;
-        if (dlt_fuse_readers(f, d) != 1 || !dlt_fuse_is_inner(f, d)) continue;
-        if (!dlt_shape_equal(&d->shape, &other->shape) || other->dtype != d->dtype) continue;
-        if (y->dtype != d->dtype || !dlt_fuse_is_ready(other, p)) continue;
-        dlt_fuse_remove(f, n);
-        dlt_fuse_set_in(f, p, 2, other);
-        dlt_fuse_set_out(f, p, 0, y);
-        return true;
-    }
-    return false;
-}
-
-/* ---- cross entropy forward and backward in one pass ---- */
-
-static bool fuse_cross_entropy(DltFuse *f, DltNode *n)
-{
-    DltNode *bwd = dlt_fuse_reader(f, n->in[0], DLT_OP_cross_entropy_bwd);
-    if (!bwd) return false;
-    for (int k = 1; k < DLT_MAX_IN; k++)
-        if (bwd->in[k] != n->in[k]) return false;
-    DltTensor *d = bwd->out[0], *loss = n->out[0];
-    dlt_fuse_remove(f, bwd);
-    n->op = dlt_ops[DLT_OP_cross_entropy_both];
-    n->kind = DLT_OP_cross_entropy_both;
-    dlt_fuse_set_out(f, n, 0, d);
-    dlt_fuse_set_out(f, n, 1, loss);
-    return true;
-}
-
 /* ---- nodes that only move data ---- */
 
 /* cast of the fetched batch: the fetch writes the type its only reader wants. */
@@ -486,8 +449,10 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"norm_bias", "gradient of a bias into the norm's gradient behind it", DLT_OP_bias_bwd,
      fuse_norm_bias},
     {"embedding_add", "a tied table's other gradient into the embedding's", DLT_OP_binary,
-     fuse_embedding_add},
+     dlt_fuse_embedding_add},
     {"cross_entropy", "softmax, loss and gradient in one pass", DLT_OP_cross_entropy_fwd,
-     fuse_cross_entropy},
+     dlt_fuse_cross_entropy},
+    {"classifier", "large output layer with its loss and gradients, in chunks of rows",
+     DLT_OP_cross_entropy_both, dlt_fuse_classifier},
     {NULL, NULL, 0, NULL},
 };

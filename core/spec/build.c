@@ -222,11 +222,12 @@ static DltStatus check_precision(const DltSpec *spec, DltDtype type, const DltDe
         info->name, dlt_dtype_name(type));
 }
 
-/* The rules that are not used: those the config names, and bits for relu's mask on devices whose own
- * layout does not have a byte's eight channels side by side. */
+/* The rules that are not used: those the config names, bits for relu's mask on devices whose own layout does
+ * not have a byte's eight channels side by side, and there, on a CPU, those whose node has no fast kernel. */
 static const char *const *rules_off(const DltSpec *spec, DltArena *arena, const DltDeviceInfo *info)
 {
-    static const char *const other[] = {"batch_norm_bits", "activation_backward", "norm_bias"};
+    static const char *const other[] = {"batch_norm_bits", "activation_backward", "norm_bias",
+                                        "classifier"};
     enum { OTHERS = sizeof other / sizeof other[0] };
     int n = 0;
     if (info->image_layout == DLT_NHWC) return spec->fuse_off;

@@ -4,6 +4,7 @@
 #ifndef DLT_ACT_CUH
 #define DLT_ACT_CUH
 
+#include "cuda/kernels/fast.cuh"
 #include "cuda/kernels/prim.cuh"
 #include "ops/matmul.h"
 
@@ -12,11 +13,11 @@ __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 /* (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)) for u = sqrt(2/pi) (x + 0.044715 x^3), Hendrycks & Gimpel 2016. Few
- * instructions, since otherwise gelu takes longer than its memory: exp2 in hardware, division to 2 ulp. */
+ * instructions, since otherwise gelu takes longer than its memory: exp2 and 1 / x of the hardware. */
 __device__ __forceinline__ float gelu_gate(float x)
 {
     constexpr float k = -2.0f * 0.7978845608028654f * 1.4426950408889634f;
-    return __fdividef(1.0f, 1.0f + exp2f(k * (x + 0.044715f * x * x * x)));
+    return fast_reciprocal(1.0f + fast_exp2(x * (k + k * 0.044715f * x * x)));
 }
 
 template <int FN> __device__ __forceinline__ float act(float x, float alpha)

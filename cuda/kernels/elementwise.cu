@@ -2,11 +2,16 @@
  * kernels do not care about the layout as long as all tensors share it; the strided one does the
  * rest. */
 #include "cuda/kernels/act.cuh"
+#include "cuda/kernels/kernels.h"
 #include "cuda/kernels/shape.cuh"
 #include <type_traits>
 
 namespace
 {
+
+enum {
+    AT_ONCE = 4
+}; /* packs a thread has under way: few threads fit beside the longer functions */
 
 /* y[i] = f(x[i], s[i]), i < n; s may be NULL. y may be x or s. */
 template <typename T, typename F>
@@ -15,12 +20,22 @@ __device__ __forceinline__ void map(const T *x, const T *s, T *y, int64_t n, boo
     constexpr int N = Pack<T>::n;
     int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     int64_t step = (int64_t)gridDim.x * blockDim.x, n_pack = packed ? n / N : 0;
-    for (int64_t p = first; p < n_pack; p += step) {
-        Pack<T> a = load_pack(x + p * N), b = s ? load_pack(s + p * N) : a;
+    for (int64_t p = first; p < n_pack; p += AT_ONCE * step) {
+        Pack<T> a[AT_ONCE], b[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            a.v[k] = from_float<T>(f(to_float(a.v[k]), to_float(b.v[k])));
-        store_pack(y + p * N, a);
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (p + i * step >= n_pack) continue;
+            a[i] = load_pack(x + (p + i * step) * N);
+            if (s) b[i] = load_pack(s + (p + i * step) * N);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (p + i * step >= n_pack) continue;
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                a[i].v[k] = from_float<T>(f(to_float(a[i].v[k]), s ? to_float(b[i].v[k]) : 0.0f));
+            store_pack(y + (p + i * step) * N, a[i]);
+        }
     }
     for (int64_t i = n_pack * N + first; i < n; i += step)
         y[i] = from_float<T>(f(to_float(x[i]), s ? to_float(s[i]) : 0.0f));
@@ -67,6 +82,23 @@ __global__ void binary_k(DltBinaryFn fn, const T *a, const T *b, T *c, int64_t n
 {
     begin();
     map<T>(a, b, c, n, packed, [=](float x, float y) { return combine(fn, x, y); });
+}
+/* c = a (op) b, b repeated over the leading dims.  a, c of n packs, b of `period` packs, T. */
+template <typename T>
+__global__ void binary_repeat_k(DltBinaryFn fn, const T *a, const T *b, T *c, uint32_t n,
+                                uint32_t period)
+{
+    begin();
+    constexpr int N = Pack<T>::n;
+    for (uint32_t p = blockIdx.x * blockDim.x + threadIdx.x; p < n; p += gridDim.x * blockDim.x) {
+        float x[N], y[N];
+        load_v<T, N>(a + (int64_t)p * N, x);
+        load_v<T, N>(b + (int64_t)(p % period) * N, y);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            x[k] = combine(fn, x[k], y[k]);
+        store_v<T, N>(c + (int64_t)p * N, x);
+    }
 }
 /* c = a (op) broadcast b: the walk goes over c; strides 0 and 1 of it are a's and b's. */
 template <typename I> __global__ void binary_walk_k(DltBinaryFn fn, Walk w, In a, In b, Out c, I n)
@@ -159,16 +191,21 @@ static bool accepts_flat(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     return true;
 }
 
+static DltStatus unary(const DltCall *c, DltUnary u, DltCudaArray x, DltCudaArray y, int64_t n,
+                       DltErr *err)
+{
+    bool packed = aligned16(x.ptr, y.ptr);
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(x.dtype, T,
+                   s = enqueue(c, err, unary_k<T>, blocks_for(c, n, BLOCK * Pack<T>::n), BLOCK, 0,
+                               u, (const T *)x.ptr, (T *)y.ptr, n, packed));
+    return s;
+}
 static DltStatus launch_unary(const DltCall *c, DltErr *err)
 {
-    const DltUnary *u = (const DltUnary *)c->node->attr;
-    int64_t n = count_of(c->node->out[0]);
-    bool packed = aligned16(c->in[0], c->out[0]);
-    DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T,
-                   s = enqueue(c, err, unary_k<T>, blocks_for(c, n, BLOCK * Pack<T>::n), BLOCK, 0,
-                               *u, (const T *)c->in[0], (T *)c->out[0], n, packed));
-    return s;
+    const DltTensor *x = c->node->in[0];
+    return unary(c, *(const DltUnary *)c->node->attr, DltCudaArray{c->in[0], x->dtype},
+                 DltCudaArray{c->out[0], x->dtype}, count_of(x), err);
 }
 static DltStatus launch_unary_grad(const DltCall *c, DltErr *err)
 {
@@ -194,6 +231,21 @@ static DltStatus launch_binary(const DltCall *c, DltErr *err)
                                packed));
     return s;
 }
+static DltStatus launch_binary_repeat(const DltCall *c, DltErr *err)
+{
+    const DltBinary *b = (const DltBinary *)c->node->attr;
+    int64_t n = count_of(c->node->out[0]), period = count_of(c->node->in[1]);
+    if (!aligned16(c->in[0], c->in[1], c->out[0]))
+        return dlt_err_at(err, DLT_E_BUG, c->node->at, "operands lie at odd addresses");
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, {
+        constexpr int N = Pack<T>::n;
+        s = enqueue(c, err, binary_repeat_k<T>, blocks_for(c, n / N, BLOCK), BLOCK, 0, b->fn,
+                    (const T *)c->in[0], (const T *)c->in[1], (T *)c->out[0], (uint32_t)(n / N),
+                    (uint32_t)(period / N));
+    });
+    return s;
+}
 static DltStatus launch_binary_walk(const DltCall *c, DltErr *err)
 {
     const DltBinary *b = (const DltBinary *)c->node->attr;
@@ -206,6 +258,27 @@ static DltStatus launch_binary_walk(const DltCall *c, DltErr *err)
     return s;
 }
 
+/* in[1] is in[0] without leading dims, or with leading dims of 1; both in packs. */
+static bool accepts_repeat(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    const DltTensor *x = n->in[0], *b = n->in[1];
+    const int64_t most = (int64_t)1 << 31, pack = 8;
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    bool same = is_float16or32(x) && flat(x, n->out[0]) && b->dtype == x->dtype;
+    int lead = x->shape.rank - b->shape.rank;
+    int64_t period = count_of(b), tail = 1;
+    int i = x->shape.rank - 1;
+    for (; lead >= 0 && i >= lead && b->shape.dim[i - lead] == x->shape.dim[i]; i--)
+        tail *= x->shape.dim[i];
+    if (!same || lead < 0 || tail != period || period == 0)
+        return dlt_cuda_refuse(why_not, "no repetition over leading dims");
+    if (period % pack != 0 || count_of(x) >= most)
+        return dlt_cuda_refuse(why_not, "not in packs, or more than 2^31 elements");
+    for (const DltTensor *t : {x, b, (const DltTensor *)n->out[0]})
+        if (dlt_cuda_alignment(t) < 16)
+            return dlt_cuda_refuse(why_not, "%s is not aligned", t->name);
+    return true;
+}
 static bool accepts_bias(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     if (!dlt_cuda_accepts_any(n, dev, why_not)) return false;
@@ -287,6 +360,7 @@ static DltStatus launch_cast_any(const DltCall *c, DltErr *err)
 DLT_CUDA_KERNEL(unary_pack, "unary_fwd.cuda.flat", accepts_flat, nullptr, launch_unary);
 DLT_CUDA_KERNEL(unary_grad_pack, "unary_bwd.cuda.flat", accepts_flat, nullptr, launch_unary_grad);
 DLT_CUDA_KERNEL(binary_pack, "binary.cuda.flat", accepts_flat, nullptr, launch_binary);
+DLT_CUDA_KERNEL(binary_repeat, "binary.cuda.repeat", accepts_repeat, nullptr, launch_binary_repeat);
 DLT_CUDA_KERNEL(binary_walk, "binary.cuda.broadcast", dlt_cuda_accepts_any, nullptr,
                 launch_binary_walk);
 DLT_CUDA_KERNEL(bias, "bias_fwd.cuda.axis", accepts_bias, nullptr, launch_bias);
@@ -295,10 +369,16 @@ DLT_CUDA_KERNEL(cast, "cast.cuda.flat", accepts_cast, nullptr, launch_cast);
 DLT_CUDA_KERNEL(cast_any, "cast.cuda.any", dlt_cuda_accepts_same_layout, nullptr, launch_cast_any);
 } // namespace
 
+extern "C" DltStatus dlt_cuda_act(const DltCall *call, DltUnary f, DltCudaArray x, DltCudaArray y,
+                                  int64_t n, DltErr *err)
+{
+    return unary(call, f, x, y, n, err);
+}
+
 extern "C" {
 const DltKernel *const dlt_cuda_unary_fwd[] = {&unary_pack, nullptr};
 const DltKernel *const dlt_cuda_unary_bwd[] = {&unary_grad_pack, nullptr};
-const DltKernel *const dlt_cuda_binary[] = {&binary_pack, &binary_walk, nullptr};
+const DltKernel *const dlt_cuda_binary[] = {&binary_pack, &binary_repeat, &binary_walk, nullptr};
 const DltKernel *const dlt_cuda_bias_fwd[] = {&bias, nullptr};
 const DltKernel *const dlt_cuda_copy[] = {&copy, nullptr};
 const DltKernel *const dlt_cuda_cast[] = {&cast, &cast_any, nullptr};

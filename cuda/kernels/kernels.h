@@ -22,13 +22,42 @@ typedef struct DltCudaArray {
 } DltCudaArray;
 
 /* What is left to do behind a product, on c [rows, cols]: c = act(src + bias) act_grad'(saved), pre
- * = src + bias. src may be c. bias [cols]; bias, saved, pre: ptr NULL when there is none. */
+ * = src + bias. src may be c or pre. bias [cols]; bias, saved, pre: ptr NULL when there is none. */
 typedef struct DltCudaFinish {
     DltCudaArray src, c, bias, saved, pre;
     DltUnary act, act_grad;
     int64_t rows, cols;
 } DltCudaFinish;
 DltStatus dlt_cuda_finish(const DltCall *call, const DltCudaFinish *f, DltErr *err);
+
+/* c = op(a) op(b), or c += that: row-major [m, k] [k, n] of any float types. */
+typedef struct DltCudaProduct {
+    DltCudaArray a, b, c;
+    bool ta, tb, add;
+    int64_t m, n, k;
+} DltCudaProduct;
+DltStatus dlt_cuda_product(const DltCall *call, const DltCudaProduct *p, DltErr *err);
+
+/* Cross entropy of the rows [first, first + rows) of a batch, and its gradient in place of the logits
+ * [rows, classes]: ops/loss_ops.h. y i32 [rows]; w of samples, per_sample rows each; loss f64[2] gets the rows'
+ * sum and weight, or them added. part: scratch of dlt_cuda_row_loss_bytes. */
+typedef struct DltCudaRowLoss {
+    DltCudaArray logits, w;
+    const int32_t *y;
+    const void *step;
+    double *loss, *part;
+    int64_t first, rows, classes, per_sample;
+    int32_t ignore;
+    bool add;
+} DltCudaRowLoss;
+DltStatus dlt_cuda_row_loss(const DltCall *call, const DltCudaRowLoss *l, DltErr *err);
+/* The same by the kernel for rows of any length. */
+DltStatus dlt_cuda_row_loss_any(const DltCall *call, const DltCudaRowLoss *l, DltErr *err);
+size_t dlt_cuda_row_loss_bytes(const DltDevice *dev);
+
+/* y = f(x), n elements of one float type. */
+DltStatus dlt_cuda_act(const DltCall *call, DltUnary f, DltCudaArray x, DltCudaArray y, int64_t n,
+                       DltErr *err);
 
 /* dst = src in another order and type: four logical dims with strides of their own; src counts as
  * zero beyond src_dim (padding of channels). */

@@ -25,7 +25,7 @@ __device__ __forceinline__ RowTerms row_terms(const Rows &d, const T *x, const i
     using R = Row<W>;
     RowTerms t = {};
     int32_t label = y[r];
-    float sample = w.p ? w[r / d.per_sample] : 1.0f, m = -INFINITY, e = 0, sx = 0, sc = 0;
+    float sample = d.sample_weight(w, r), m = -INFINITY, e = 0, sx = 0, sc = 0;
     t.counts = label != d.ignore;
     bool bad = t.counts && (label < 0 || label >= d.n);
     t.y = bad || !t.counts ? 0 : label;
@@ -94,40 +94,35 @@ __global__ void cross_entropy_k(Rows d, const T *logits, const int32_t *y, In w,
         }
         if (dlogits) row_gradient<T, G, W>(d, t, x, cw, scale, dlogits + r * d.n);
     }
-    if (loss && grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) {
-        loss[0] = sum[0];
-        loss[1] = sum[1];
-    }
+    if (loss && grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) store_loss(d, loss, sum);
 }
 
-static DltStatus cross_entropy(const DltCall *c, DltErr *err, double *loss, void *dlogits,
-                               DltDtype dtype)
+static DltStatus cross_entropy(const DltCall *c, const RowTask &t, DltErr *err)
 {
-    Rows d = rows_of(c);
-    int width = d.n <= SHORT_ROW ? WARP : BLOCK;
-    unsigned blocks = sum_blocks(c->stream->dev->n_sm, d.rows, BLOCK / width);
+    int width = t.d.n <= SHORT_ROW ? WARP : BLOCK;
+    unsigned blocks = sum_blocks(c->stream->dev->n_sm, t.d.rows, BLOCK / width);
+    DltDtype type = t.dlogits.ptr ? t.dlogits.dtype : DLT_F32;
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, DLT_FLOAT_TYPE(dtype, G, {
+    DLT_FLOAT_TYPE(t.logits.dtype, T, DLT_FLOAT_TYPE(type, G, {
                        auto kernel = width == WARP ? cross_entropy_k<T, G, WARP>
                                                    : cross_entropy_k<T, G, BLOCK>;
-                       s = enqueue(c, err, kernel, blocks, BLOCK, 0, d, (const T *)c->in[0],
-                                   (const int32_t *)c->in[1], input(c, 2), input(c, 3),
-                                   (const DltStepState *)c->in[4], loss, (G *)dlogits,
-                                   (double *)c->work, c->stream->ticket);
+                       s = enqueue(c, err, kernel, blocks, BLOCK, 0, t.d, (const T *)t.logits.ptr,
+                                   t.y, t.w, t.class_w, t.step, t.loss, (G *)t.dlogits.ptr, t.part,
+                                   c->stream->ticket);
                    }));
     return s;
 }
 static DltStatus cross_entropy_fwd(const DltCall *c, DltErr *err)
 {
-    return cross_entropy(c, err, (double *)c->out[0], nullptr, DLT_F32);
+    return cross_entropy(c, task_of(c, (double *)c->out[0], nullptr), err);
 }
 static DltStatus cross_entropy_bwd(const DltCall *c, DltErr *err)
 {
-    return cross_entropy(c, err, nullptr, c->out[0], c->node->out[0]->dtype);
+    return cross_entropy(c, task_of(c, nullptr, c->out[0]), err);
 }
 static DltStatus cross_entropy_both(const DltCall *c, DltErr *err)
 {
-    return cross_entropy(c, err, (double *)c->out[1], c->out[0], c->node->out[0]->dtype);
+    return cross_entropy(c, task_of(c, (double *)c->out[1], c->out[0]), err);
 }
 
 /* ---- elementwise losses ---- */
@@ -224,6 +219,12 @@ DLT_CUDA_KERNEL(pw_bwd, "pointwise_loss_bwd.cuda.flat", dlt_cuda_accepts_plain, 
                 pointwise_bwd);
 
 } // namespace
+
+extern "C" DltStatus dlt_cuda_row_loss_any(const DltCall *call, const DltCudaRowLoss *l,
+                                           DltErr *err)
+{
+    return cross_entropy(call, task_of(*l), err);
+}
 
 extern "C" {
 /* vocab_loss.cu */

@@ -15,6 +15,7 @@ struct Matrices {
     Out c, pre;
     int64_t batch, m, n, k;
     int64_t a_row, a_col, a_batch, b_row, b_col, b_batch; /* strides of op(a) [M,K], op(b) [K,N] */
+    bool add;                                             /* c += */
 };
 
 /* v = sum + bias; pre = v; v = act(v) act_grad'(saved). */
@@ -28,7 +29,7 @@ __device__ __forceinline__ float finish_one(const DltEpilogue &ep, float v, In b
     return v;
 }
 
-/* c[i] = epilogue(op(a[i]) op(b[i])).  Grid: (tiles of M, tiles of N, batches). */
+/* c[i] (+)= epilogue(op(a[i]) op(b[i])).  Grid: (tiles of M, tiles of N, batches). */
 __global__ void matmul_k(Matrices d, DltEpilogue ep)
 {
     begin();
@@ -64,11 +65,22 @@ __global__ void matmul_k(Matrices d, DltEpilogue ep)
                 int64_t m = m0 + ty + i * SIDE, n = n0 + tx + j * SIDE;
                 if (m >= d.m || n >= d.n) continue;
                 int64_t at = (z * d.m + m) * d.n + n;
-                d.c.set(at, finish_one(ep, acc[i][j], d.bias, n, d.saved, d.pre, at));
+                float old = d.add ? In{d.c.p, d.c.dtype}[at] : 0.0f;
+                d.c.set(at, old + finish_one(ep, acc[i][j], d.bias, n, d.saved, d.pre, at));
             }
     }
 }
 
+static DltStatus multiply(const DltCall *c, Matrices d, bool ta, bool tb, const DltEpilogue &ep,
+                          DltErr *err)
+{
+    d.a_row = ta ? 1 : d.k, d.a_col = ta ? d.m : 1, d.a_batch = d.m * d.k;
+    d.b_row = tb ? 1 : d.n, d.b_col = tb ? d.k : 1, d.b_batch = d.k * d.n;
+    dim3 grid((unsigned)ceil_div(d.m, TILE), (unsigned)ceil_div(d.n, TILE),
+              (unsigned)(d.batch < 65535 ? d.batch : 65535));
+    if (d.m == 0 || d.n == 0 || d.batch == 0) return DLT_OK;
+    return enqueue(c, err, matmul_k, grid, SIDE * SIDE, 0, d, ep);
+}
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     const DltMatmul *a = (const DltMatmul *)c->node->attr;
@@ -77,12 +89,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     d.a = input(c, 0), d.b = input(c, 1), d.bias = input(c, 2), d.saved = input(c, 3);
     d.c = output(c, 0), d.pre = output(c, 1);
     d.batch = g.batch, d.m = g.m, d.n = g.n, d.k = g.k;
-    d.a_row = a->ta ? 1 : g.k, d.a_col = a->ta ? g.m : 1, d.a_batch = g.m * g.k;
-    d.b_row = a->tb ? 1 : g.n, d.b_col = a->tb ? g.k : 1, d.b_batch = g.k * g.n;
-    dim3 grid((unsigned)ceil_div(g.m, TILE), (unsigned)ceil_div(g.n, TILE),
-              (unsigned)(g.batch < 65535 ? g.batch : 65535));
-    if (g.m == 0 || g.n == 0 || g.batch == 0) return DLT_OK;
-    return enqueue(c, err, matmul_k, grid, SIDE * SIDE, 0, d, a->ep);
+    return multiply(c, d, a->ta, a->tb, a->ep, err);
 }
 
 /* c = act(src + bias) act_grad'(saved), pre = src + bias.  All [rows, cols] but bias [cols]. */
@@ -138,6 +145,16 @@ __global__ void finish_k(DltUnary a, DltUnary ag, const S *src, T *c, In bias, c
 
 } // namespace
 
+extern "C" DltStatus dlt_cuda_product(const DltCall *call, const DltCudaProduct *p, DltErr *err)
+{
+    Matrices d = {};
+    DltEpilogue none = {};
+    d.a = In{p->a.ptr, (int)p->a.dtype}, d.b = In{p->b.ptr, (int)p->b.dtype};
+    d.c = Out{p->c.ptr, (int)p->c.dtype};
+    d.batch = 1, d.m = p->m, d.n = p->n, d.k = p->k, d.add = p->add;
+    return multiply(call, d, p->ta, p->tb, none, err);
+}
+
 extern "C" DltStatus dlt_cuda_finish(const DltCall *call, const DltCudaFinish *f, DltErr *err)
 {
     int64_t n = f->rows * f->cols;
@@ -147,6 +164,8 @@ extern "C" DltStatus dlt_cuda_finish(const DltCall *call, const DltCudaFinish *f
                 (!f->pre.ptr || f->pre.dtype == f->c.dtype);
     if (!same)
         return dlt_err_at(err, DLT_E_BUG, call->node->at, "an epilogue's tensors differ in type");
+    if (!f->bias.ptr && !f->pre.ptr && !f->saved.ptr && f->src.dtype == f->c.dtype)
+        return dlt_cuda_act(call, f->act, f->src, f->c, n, err);
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(
         f->src.dtype, S,

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t r = blockIdx.x; r < d.rows; r += gridDim.x) {
         const T *x = logits + r * d.n;
         int32_t label = y[r];
-        float sample = w.p ? w[r / d.per_sample] : 1.0f, m = -INFINITY, e = 0;
+        float sample = d.sample_weight(w, r), m = -INFINITY, e = 0;
         bool counts = label != d.ignore, bad = counts && (label < 0 || label >= d.n);
         float xy = threadIdx.x == 0 && counts && !bad ? to_float(x[label]) : 0.0f;
 #pragma unroll 4
@@ -66,38 +66,45 @@ __global__ void __launch_bounds__(THREADS)
             store_v<G, N>(dlogits + r * d.n + i * N, g);
         }
     }
-    if (loss && grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) {
-        loss[0] = sum[0];
-        loss[1] = sum[1];
-    }
+    if (loss && grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) store_loss(d, loss, sum);
 }
 
-static DltStatus vocab(const DltCall *c, DltErr *err, double *loss, void *dlogits, DltDtype dtype)
+/* Bytes of shared memory for a row, and whether a block may have them. */
+static size_t kept_bytes(const RowTask &t)
 {
-    Rows d = rows_of(c);
+    return (size_t)t.d.n * dlt_dtype_bytes(t.logits.dtype);
+}
+static bool fits(const DltCall *c, size_t bytes)
+{
+    return bytes + RESERVED <= c->stream->dev->shared_bytes;
+}
+
+static DltStatus vocab(const DltCall *c, const RowTask &t, DltErr *err)
+{
     int64_t most = PER_SM * (int64_t)c->stream->dev->n_sm;
-    unsigned blocks = (unsigned)(d.rows < 1 ? 1 : d.rows < most ? d.rows : most);
+    unsigned blocks = (unsigned)(t.d.rows < 1 ? 1 : t.d.rows < most ? t.d.rows : most);
+    bool gradient = t.dlogits.ptr != nullptr;
+    DltDtype type = gradient ? t.dlogits.dtype : DLT_F32;
     DltStatus s = DLT_OK;
-    DLT_FLOAT_TYPE(c->node->in[0]->dtype, T, DLT_FLOAT_TYPE(dtype, G, {
-                       size_t shared = dlogits ? (size_t)d.n * sizeof(T) : 0;
-                       s = enqueue(c, err, vocab_k<T, G>, blocks, THREADS, shared, d,
-                                   (const T *)c->in[0], (const int32_t *)c->in[1], input(c, 2),
-                                   (const DltStepState *)c->in[4], loss, (G *)dlogits,
-                                   (double *)c->work, c->stream->ticket);
+    DLT_FLOAT_TYPE(t.logits.dtype, T, DLT_FLOAT_TYPE(type, G, {
+                       s = enqueue(c, err, vocab_k<T, G>, blocks, THREADS,
+                                   gradient ? kept_bytes(t) : 0, t.d, (const T *)t.logits.ptr, t.y,
+                                   t.w, t.step, t.loss, (G *)t.dlogits.ptr, t.part,
+                                   c->stream->ticket);
                    }));
     return s;
 }
 static DltStatus forward(const DltCall *c, DltErr *err)
 {
-    return vocab(c, err, (double *)c->out[0], nullptr, DLT_F32);
+    return vocab(c, task_of(c, (double *)c->out[0], nullptr), err);
 }
 static DltStatus backward(const DltCall *c, DltErr *err)
 {
-    return vocab(c, err, nullptr, c->out[0], c->node->out[0]->dtype);
+    return vocab(c, task_of(c, nullptr, c->out[0]), err);
 }
 static DltStatus both(const DltCall *c, DltErr *err)
 {
-    return vocab(c, err, (double *)c->out[1], c->out[0], c->node->out[0]->dtype);
+    return vocab(c, task_of(c, (double *)c->out[1], c->out[0]), err);
 }
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -114,6 +121,18 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 }
 
 } // namespace
+
+extern "C" DltStatus dlt_cuda_row_loss(const DltCall *call, const DltCudaRowLoss *l, DltErr *err)
+{
+    RowTask t = task_of(*l);
+    bool long_rows = l->classes >= LEAST && l->classes % 8 == 0 && aligned16(l->logits.ptr);
+    if (long_rows && fits(call, kept_bytes(t))) return vocab(call, t, err);
+    return dlt_cuda_row_loss_any(call, l, err);
+}
+extern "C" size_t dlt_cuda_row_loss_bytes(const DltDevice *dev)
+{
+    return sum_bytes(dev->n_sm, 2);
+}
 
 extern "C" {
 DLT_CUDA_KERNEL_EXPORTED(dlt_cuda_cross_entropy_fwd_vocab, "cross_entropy_fwd.cuda.vocab", accepts,

@@ -45,6 +45,8 @@ static const Case rows[] = {
     {OP(binary), .why = "mul", .in = {X(5, 7), X(5, 7)}, ATTR(DltBinary, DLT_MUL)},
     {OP(binary), .why = "div", .in = {X(5, 7), XF(POSITIVE, 5, 7)}, ATTR(DltBinary, DLT_DIV)},
     {OP(binary), .why = "add a row", .in = {X(4, 5, 7), X(1, 1, 7)}, ATTR(DltBinary, DLT_ADD)},
+    {OP(binary), .why = "add positions in packs", .in = {X(3, 5, 8), X(1, 5, 8)},
+     ATTR(DltBinary, DLT_ADD)},
     {OP(binary), .why = "sub a column", .in = {X(4, 5, 7), X(4, 5, 1)}, ATTR(DltBinary, DLT_SUB)},
     {OP(binary), .why = "mul by a channel gate", .in = {X(2, 16, 3, 5), X(2, 16, 1, 1)},
      ATTR(DltBinary, DLT_MUL)},

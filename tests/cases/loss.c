@@ -5,6 +5,8 @@
 
 #define CE(smooth) ATTR(DltCrossEntropy, .smoothing = smooth, .ignore = -100)
 #define KIND(which, delta_) ATTR(DltPointwiseLoss, .kind = which, .delta = delta_)
+#define LOGITS                                                                                     \
+    .nmse_low = 40, .nmse_why = "logits of 16 bits near 8: 2^-9 of 8 is 1.6 % of a probability"
 #define INNER .nmse_low = 4, .nmse_why = "p - onehot cancels"
 
 static const Case rows[] = {
@@ -36,6 +38,15 @@ static const Case rows[] = {
     {OP(cross_entropy_both), .why = "long rows, tokens",
      .in = {X(2, 3, 4104), C_BELOW(4104, LABEL, 2, 3), C(WEIGHTS, 2), NONE, CASE_STEP}, CE(0),
      INNER},
+    {OP(classifier), .why = "rows of tokens in chunks with a rest", .forward_only = true,
+     .in = {X(1, 5, 24), W(40, 24), C_BELOW(40, LABEL, 1, 5), C(WEIGHTS, 1), CASE_STEP},
+     ATTR(DltClassifier, .ignore = -100, .rows = 2), LOGITS},
+    {OP(classifier), .why = "samples of several rows, one chunk", .forward_only = true,
+     .in = {X(3, 2, 17), W(11, 17), C_BELOW(11, LABEL, 3, 2), C(WEIGHTS, 3), CASE_STEP},
+     ATTR(DltClassifier, .ignore = -100, .rows = 64), LOGITS},
+    {OP(classifier), .why = "long rows in equal chunks", .forward_only = true,
+     .in = {X(6, 8), W(2056, 8), C_BELOW(2056, LABEL, 6), C(WEIGHTS, 6), CASE_STEP},
+     ATTR(DltClassifier, .ignore = -100, .rows = 3), LOGITS},
     {OP(pointwise_loss_fwd), .why = "mse",
      .in = {X(5, 3), C(NORMAL, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_MSE, 0)},
     {OP(pointwise_loss_fwd), .why = "mse of whole targets",

@@ -69,6 +69,7 @@ static void product(const void *args)
                        (double)get(d->b, p->ab, bt + (p->tb ? col * p->k + k : k * p->n + col));
             if (d->bias) sum += (double)get(d->bias, p->bias_dtype, col);
             if (p->relu && sum < 0) sum = 0;
+            if (p->add) sum += (double)get(d->c, p->c, z * p->m * p->n + i);
             put(d->c, p->c, z * p->m * p->n + i, sum);
         }
 }

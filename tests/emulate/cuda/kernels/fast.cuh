@@ -8,5 +8,9 @@ static inline float fast_exp2(float x)
 {
     return exp2f(x);
 }
+static inline float fast_reciprocal(float x)
+{
+    return 1.0f / x;
+}
 
 #endif
