@@ -208,11 +208,11 @@ __global__ void __launch_bounds__(2 * PATCH_THREADS, 1) tile_k(Tile t, Operands<
         return patch_at<ROWS>(t, group * t.per_block + mine);
     };
     auto window = [&](int stage) { return windows + (stage % 2 * t.per_block + mine) * S::window; };
+    auto filters = [&](int stage) { return shared + (pieces == 1 ? 0 : stage % 2 * S::weights); };
     auto bring = [&](int stage) {
         int from = stage % pieces * piece;
         if (pieces > 2 || stage < pieces)
-            bring_filters<T, R, S::filters, TURNED>(t, o.w, from, first,
-                                                    shared + stage % pieces % 2 * S::weights);
+            bring_filters<T, R, S::filters, TURNED>(t, o.w, from, first, filters(stage));
         if constexpr (IN_POOLED)
             pooled.take(t, patch(stage), o.in, o.at, from, thread);
         else
@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(2 * PATCH_THREADS, 1) tile_k(Tile t, Operands<
         async_wait<0>();
         __syncthreads();
         if (more) bring(stage + 1);
-        add_piece<T, R, ROWS, HALVES, TURNED>(window(stage) + row * S::wc * PLACE,
-                                              shared + stage % pieces % 2 * S::weights, own, acc);
+        add_piece<T, R, ROWS, HALVES, TURNED>(window(stage) + row * S::wc * PLACE, filters(stage),
+                                              own, acc);
         if (stage % pieces == pieces - 1) {
             if constexpr (OUT_POOLED)
                 put_maxima<T, S::rows>(t, o, patch(stage), row, first + own, acc);
