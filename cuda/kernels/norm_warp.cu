@@ -70,6 +70,22 @@ template <int P> struct Gain {
     }
 };
 
+/* A warp's sums [3, 256 P] take the place of its packs. */
+template <int P>
+__device__ __forceinline__ void keep_sums(float *sums, int lane, const float (*dw)[N],
+                                          const float (*db)[N], const float (*dxs)[N])
+{
+    async_wait<0>();
+    __syncwarp();
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        float *to = sums + (p * WARP + lane) * N;
+        store_v<float, N>(to, dw[p]);
+        store_v<float, N>(to + P * WARP * N, db[p]);
+        store_v<float, N>(to + 2 * P * WARP * N, dxs[p]);
+    }
+}
+
 /* The block's sums [3, n] of its warps' [3, 256 P], which lie where the packs lay. */
 template <typename T, int P>
 __device__ __forceinline__ void store_sums(const Gradient<T> &d, const float *sums)
@@ -154,16 +170,7 @@ __global__ void __launch_bounds__(WARPS *WARP, blocks_of(P)) norm_warp_grad_k(Gr
         scale = next_scale;
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
-    async_wait<0>();
-    __syncwarp();
-    float *sums = (float *)area;
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-        float *to = sums + (p * WARP + lane) * N;
-        store_v<float, N>(to, dw[p]);
-        store_v<float, N>(to + P * WARP * N, db[p]);
-        store_v<float, N>(to + 2 * P * WARP * N, dxs[p]);
-    }
+    keep_sums<P>((float *)area, lane, dw, db, dxs);
     store_sums<T, P>(d, (const float *)shared);
 }
 
