@@ -49,6 +49,13 @@ static void record_call(void *ctx, const DltSysCall *c)
     memcpy(call->data, c->data, (size_t)c->bytes);
 }
 
+static void free_record(Record *r)
+{
+    for (int i = 0; i < r->n; i++)
+        free(r->call[i].data);
+    free(r);
+}
+
 static DltMetricDef loss_metric = {.name = "loss"};
 static const DltMetricDef *const metric_list[] = {&loss_metric};
 
@@ -130,7 +137,7 @@ static void write_order(void **state)
     }
     assert_int_equal(n, 8); /* one file is written a save, whatever number of names it has */
     assert_int_equal(n_saved, 8);
-    free(r);
+    free_record(r);
 }
 
 /* ---- (2) the power ------------------------------------------------------------------------ */
@@ -266,7 +273,9 @@ static void power_cuts(void **state)
     print_message("%lld power cuts behind %d file calls: %lld checkpoints whole\n",
                   (long long)n_state, r->n, (long long)n_file);
     assert_true(n_state >= share(full() ? 100000 : 1000));
-    free(r);
+    free_record(r);
+    for (int i = 0; i < d->n_inode; i++)
+        free(d->inode[i].now);
     free(d);
 }
 
