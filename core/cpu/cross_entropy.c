@@ -217,7 +217,7 @@ static DltStatus classify(const DltCall *call, DltErr *err)
                  .dw = call->out[1],
                  .sums = call->work,
                  .c = dlt_width(n->in[0])};
-    DltReal *logits = (DltReal *)(k.sums + 2 * rows);
+    DltReal *logits = (DltReal *)(void *)(k.sums + 2 * rows);
     double *loss = call->out[2];
     DLT_TRY(check_labels(&k.l, n->in[2], err));
     loss[0] = loss[1] = 0;
