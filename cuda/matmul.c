@@ -6,12 +6,12 @@
 #include "cuda/branch.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lt.h"
+#include "cuda/trial.h"
 #include "cuda/tune.h"
 
 typedef struct State {
     DltLtPlan *plan;
     bool bias_inside, finish; /* the library adds the bias; something is left for us */
-    bool small;               /* taken instead of the library: measured faster */
 } State;
 
 DltGemm dlt_cuda_gemm(const DltNode *n)
@@ -126,56 +126,12 @@ extern const DltKernel dlt_cuda_matmul_plain; /* kernels/matmul.cu */
 
 /* ---- the faster of two ---- */
 
-enum { N_OPERAND = 7 }; /* a, b, bias, saved, c, pre, scratch */
-typedef struct Trial {
-    DltCall call;
-    void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
-    DltCudaLaunch launch;
-    DltErr err;
-} Trial;
-
-static bool run_trial(void *ctx)
-{
-    Trial *t = ctx;
-    return t->launch(&t->call, &t->err) == DLT_OK;
-}
-
-static DltTuneBuffer buffer_of(const DltTensor *t)
-{
-    if (!t) return (DltTuneBuffer){0, DLT_F32, NULL};
-    size_t bytes = (size_t)dlt_shape_count(&t->shape) * dlt_dtype_bytes(t->dtype);
-    return (DltTuneBuffer){bytes, t->dtype, NULL};
-}
-
-/* Times both on random operands; false (the library) when that is not possible. */
-static bool small_is_faster(const DltNode *n, DltDevice *dev, const State *s, size_t work_bytes)
-{
-    DltTuneBuffer b[N_OPERAND] = {buffer_of(n->in[0]),           buffer_of(n->in[1]),
-                                  buffer_of(n->in[2]),           buffer_of(n->in[3]),
-                                  buffer_of(n->out[0]),          buffer_of(n->out[1]),
-                                  {work_bytes + 1, DLT_U8, NULL}};
-    double lt_us = 0, small_us = 0;
-    Trial *t = DLT_NEW(dev->arena, Trial);
-    bool ready = dlt_tune_buffers(dev, b, N_OPERAND, &t->err) == DLT_OK;
-    for (int i = 0; i < 4; i++)
-        t->in[i] = b[i].ptr;
-    for (int i = 0; i < 2; i++)
-        t->out[i] = b[4 + i].ptr;
-    t->call = (DltCall){n, t->in, t->out, b[6].ptr, s, &dev->lane[0]};
-    t->launch = launch_lt;
-    ready = ready && dlt_tune_time(dev, run_trial, t, &lt_us);
-    t->launch = dlt_cuda_matmul_small_launch;
-    ready = ready && dlt_tune_time(dev, run_trial, t, &small_us);
-    dlt_tune_buffers_free(dev, b, N_OPERAND);
-    return ready && small_us < lt_us;
-}
-
 static void choice_key(const DltNode *n, const DltDevice *dev, char key[DLT_TUNE_KEY])
 {
     const DltMatmul *a = n->attr;
     DltGemm g = dlt_matmul_gemm(n);
     snprintf(key, DLT_TUNE_KEY,
-             "small.2 %s %s sm%d n%d | %lldx%lldx%lld %s%s %s->%s bias%d act%d grad%d pre%d align "
+             "small.3 %s %s sm%d n%d | %lldx%lldx%lld %s%s %s->%s bias%d act%d grad%d pre%d align "
              "%u,%u",
              dlt_lt_version(dev), dev->name, dev->capability, dev->n_sm, (long long)g.m,
              (long long)g.n, (long long)g.k, a->ta ? "T" : "N", a->tb ? "T" : "N",
@@ -193,29 +149,17 @@ static bool accepts_best(const DltNode *n, const DltDevice *dev, DltWhy *why_not
     return dlt_cuda_matmul_small.accepts(n, dev, why_not) && accepts_lt(n, dev, why_not);
 }
 
+static const DltCudaWay ways[2] = {{accepts_lt, prepare_lt, launch_lt},
+                                   {NULL, NULL, dlt_cuda_matmul_small_launch}};
+
 static DltStatus prepare_best(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     char key[DLT_TUNE_KEY];
-    DLT_TRY(prepare_lt(n, dev, p, err));
-    State *s = p->state;
     choice_key(n, dev, key);
-    const char *known = dlt_tune_find(dev, key);
-    if (!known) {
-        known = small_is_faster(n, dev, s, p->work_bytes) ? "small" : "lt";
-        dlt_tune_put(dev, key, known);
-    }
-    s->small = strcmp(known, "small") == 0;
-    if (s->small) p->work_bytes = 0;
-    return DLT_OK;
+    return dlt_cuda_two_prepare(n, dev, p, ways, key, err);
 }
 
-static DltStatus launch_best(const DltCall *c, DltErr *err)
-{
-    const State *s = c->state;
-    return s->small ? dlt_cuda_matmul_small_launch(c, err) : launch_lt(c, err);
-}
-
-DLT_CUDA_KERNEL(best, "matmul.cuda.best", accepts_best, prepare_best, launch_best);
+DLT_CUDA_KERNEL(best, "matmul.cuda.best", accepts_best, prepare_best, dlt_cuda_two_launch);
 DLT_CUDA_KERNEL(lt, "matmul.cuda.lt", accepts_lt, prepare_lt, launch_lt);
 const DltKernel *const dlt_cuda_matmul[] = {&best, &lt, &dlt_cuda_matmul_small,
                                             &dlt_cuda_matmul_plain, NULL};
