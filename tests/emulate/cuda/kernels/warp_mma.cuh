@@ -4,31 +4,38 @@
 
 #include "cuda/kernels/prim.cuh"
 
-template <typename T> float emulated_half(uint32_t pair, int high)
-{
-    uint16_t bits = (uint16_t)(high ? pair >> 16 : pair);
-    T v;
-    memcpy(&v, &bits, sizeof v);
-    return to_float(v);
-}
-
-template <typename T> void warp_mma(float sum[4], const uint32_t a[4], const uint32_t b[2])
+/* sum += a b, a [16, K], b [K, 8]: words of both hold K / 8 neighbours each, element e of a word is
+ * value(word, e). */
+template <int K, typename V>
+void emulated_mma(float sum[4], const uint32_t a[4], const uint32_t b[2], V value)
 {
     static uint32_t other[32][32][2]; /* [warp][lane] */
+    constexpr int EACH = K / 8, HALF = K / 2;
     int lane = emulated_lane(), warp = (int)(threadIdx.x / 32);
     memcpy(emulated_slot(lane), a, 16);
     memcpy(other[warp][lane], b, 8);
     emulated_barrier(true);
     for (int i = 0; i < 4; i++) {
         int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 16; k++) {
-            uint32_t pair[4];
-            memcpy(pair, emulated_slot(row % 8 * 4 + k % 8 / 2), 16);
-            float x = emulated_half<T>(pair[row / 8 + k / 8 * 2], k % 2);
-            sum[i] += x * emulated_half<T>(other[warp][col * 4 + k % 8 / 2][k / 8], k % 2);
+        for (int k = 0; k < K; k++) {
+            uint32_t word[4];
+            int from = k % HALF / EACH;
+            memcpy(word, emulated_slot(row % 8 * 4 + from), 16);
+            float x = value(word[row / 8 + k / HALF * 2], k % EACH);
+            sum[i] += x * value(other[warp][col * 4 + from][k / HALF], k % EACH);
         }
     }
     emulated_barrier(true);
+}
+
+template <typename T> void warp_mma(float sum[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulated_mma<16>(sum, a, b, [](uint32_t pair, int high) {
+        uint16_t bits = (uint16_t)(high ? pair >> 16 : pair);
+        T v;
+        memcpy(&v, &bits, sizeof v);
+        return to_float(v);
+    });
 }
 
 static inline uint32_t to_tf32(float v)
@@ -39,20 +46,7 @@ static inline uint32_t to_tf32(float v)
 }
 static inline void warp_mma_tf32(float sum[4], const uint32_t a[4], const uint32_t b[2])
 {
-    static float other[32][32][2]; /* [warp][lane] */
-    int lane = emulated_lane(), warp = (int)(threadIdx.x / 32);
-    memcpy(emulated_slot(lane), a, 16);
-    memcpy(other[warp][lane], b, 8);
-    emulated_barrier(true);
-    for (int i = 0; i < 4; i++) {
-        int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 8; k++) {
-            float x[4];
-            memcpy(x, emulated_slot(row % 8 * 4 + k % 4), 16);
-            sum[i] += x[row / 8 + k / 4 * 2] * other[warp][col * 4 + k % 4][k / 4];
-        }
-    }
-    emulated_barrier(true);
+    emulated_mma<8>(sum, a, b, [](uint32_t word, int) { return __uint_as_float(word); });
 }
 
 static inline void emulated_load(uint32_t r[4], const void *row, bool turned)
