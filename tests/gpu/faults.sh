@@ -82,7 +82,7 @@ loss: cross_entropy
 train: {for: 2 steps, batch: 1, optimizer: {adam: {lr: 0.1}}}
 END
 start=$(date +%s%N)
-answers "a run that is too large for the card" 6 "the run needs [0-9]* bytes (.* GiB) on the cuda device, but [0-9]* (.* GiB) are free" \
+answers "a run that is too large for the card" 6 "the run needs [0-9]* bytes (.* GiB) and more on the cuda device, but [0-9]* (.* GiB) are free" \
     "$dltrain" train "$work/large.yaml" --device "$device" --out "$work/large"
 echo "# refused after $((($(date +%s%N) - start) / 1000000)) ms; $(grep -o 'the run needs.*' "$work/answer")"
 [ $((($(date +%s%N) - start) / 1000000)) -lt 2000 ] && [ ! -e "$work/large" ]
