@@ -1,12 +1,15 @@
 /* The store of measured choices. What a checkpoint brings comes first, then the user's cache file: one
  * "key<TAB>value<TAB>checksum" a line under a first line that names the format. Lines that are damaged
- * are left out, said so once, and measured anew. The file is read again, completed and replaced whole
- * under a lock, so that programs which run at the same time keep each other's lines. */
+ * are left out, said so once, and measured anew. Programs that start at the same time measure in turn:
+ * who lacks a choice takes the file's lock, reads what others have found meanwhile, and gives the lock
+ * up when its own are written. So their stop watches do not disturb each other, and they compute the
+ * same bits. What stands in the file stays; it is replaced whole. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/sys.h"
 #include "cuda/tune.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -17,18 +20,25 @@ enum { MAX_FILE_BYTES = 16 << 20, LINE = DLT_TUNE_KEY + DLT_TUNE_VALUE + 24 };
 typedef struct Entry {
     uint64_t hash;
     const char *key, *value;
-    bool used; /* by this process: part of what it computes */
+    const char
+        *stored;  /* what the file says where value came first (of a checkpoint); NULL: as value */
+    bool used;    /* by this process: part of what it computes */
+    bool refuted; /* the file's value was of no use */
     struct Entry *next;
 } Entry;
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 256, TURN_MS = 3000, PAUSE_MS = 5 };
 struct DltTune {
     pthread_mutex_t mutex; /* plans are made by several threads */
     DltArena *arena;       /* of the entries, under the mutex */
     Entry *bucket[BUCKETS];
     const char *path; /* NULL: not kept on disk */
+    int lock;         /* its descriptor while this process has its turn, or -1 */
+    bool waited;      /* in vain: another program's turn lasted too long */
     bool changed;
 };
+
+static void take_turn(DltTune *t);
 
 static uint64_t hash_of(const char *text)
 {
@@ -59,6 +69,10 @@ const char *dlt_tune_find(const DltDevice *dev, const char *key)
     DltTune *t = dev->tune;
     pthread_mutex_lock(&t->mutex);
     Entry *e = find(t, key);
+    if (!e) {
+        take_turn(t);
+        e = find(t, key);
+    }
     if (e) e->used = true;
     pthread_mutex_unlock(&t->mutex);
     return e ? e->value : NULL;
@@ -69,9 +83,10 @@ void dlt_tune_put(DltDevice *dev, const char *key, const char *value)
     DltTune *t = dev->tune;
     pthread_mutex_lock(&t->mutex);
     Entry *e = find(t, key);
-    if (e)
+    if (e) {
         e->value = dlt_arena_str(t->arena, value);
-    else
+        e->refuted = true;
+    } else
         e = insert(t, key, value);
     e->used = t->changed = true;
     pthread_mutex_unlock(&t->mutex);
@@ -93,8 +108,9 @@ static bool split(char *line, char **value)
     return true;
 }
 
-/* What is there already stays. Returns how many lines were damaged. */
-static int parse(DltTune *t, char *text)
+/* What is there already stays. of_file: remembers what the file says. Returns how many lines were
+ * damaged. */
+static int parse(DltTune *t, char *text, bool of_file)
 {
     int bad = 0;
     char *line = text;
@@ -102,18 +118,22 @@ static int parse(DltTune *t, char *text)
         char *end = strchr(line, '\n'), *value = NULL;
         if (end) *end = '\0';
         if (i == 0 && strcmp(line, first_line) != 0) return 1;
-        if (i > 0 && !split(line, &value))
+        if (i > 0 && !split(line, &value)) {
             bad++;
-        else if (i > 0 && !find(t, line))
-            (void)insert(t, line, value);
+        } else if (i > 0) {
+            Entry *e = find(t, line);
+            if (!e) e = insert(t, line, value);
+            if (of_file && strcmp(e->value, value) != 0) e->stored = dlt_arena_str(t->arena, value);
+        }
         line = end ? end + 1 : NULL;
     }
     return bad;
 }
 
-static int line_of(const Entry *e, char line[LINE])
+static int line_of(const Entry *e, bool of_file, char line[LINE])
 {
-    int n = snprintf(line, LINE, "%s\t%s", e->key, e->value);
+    const char *value = of_file && e->stored && !e->refuted ? e->stored : e->value;
+    int n = snprintf(line, LINE, "%s\t%s", e->key, value);
     return n +
            snprintf(line + n, (size_t)(LINE - n), "\t%llx\n", (unsigned long long)hash_of(line));
 }
@@ -125,13 +145,13 @@ static char *text_of(const DltTune *t, DltArena *arena, bool all)
     char line[LINE];
     for (int i = 0; i < BUCKETS; i++)
         for (const Entry *e = t->bucket[i]; e; e = e->next)
-            if (all || e->used) size += (size_t)line_of(e, line);
+            if (all || e->used) size += (size_t)line_of(e, all, line);
     char *text = dlt_arena_new_bytes(arena, size, 1);
     at = (size_t)snprintf(text, size, "%s\n", first_line);
     for (int i = 0; i < BUCKETS; i++)
         for (const Entry *e = t->bucket[i]; e; e = e->next) {
             if (!all && !e->used) continue;
-            size_t n = (size_t)line_of(e, line);
+            size_t n = (size_t)line_of(e, all, line);
             memcpy(text + at, line, n + 1);
             at += n;
         }
@@ -164,16 +184,55 @@ static void read_file(DltTune *t, bool warn)
         if (warn) dlt_log("%s; algorithms are measured anew", quiet.report[0].text);
         return;
     }
-    int bad = parse(t, text);
+    int bad = parse(t, text, true);
     if (bad > 0 && warn)
         dlt_log(
             "%s: damaged or of another version (%d %s left out); what it lacks is measured anew",
             t->path, bad, bad == 1 ? "line" : "lines");
 }
 
+/* A cache may lie in ~/.cache of an account that has none yet. */
+static void make_folder(DltTune *t)
+{
+    const char *folder = dlt_path_folder(t->arena, t->path);
+    (void)dlt_sys_mkdir(dlt_path_folder(t->arena, folder), 0700);
+    (void)dlt_sys_mkdir(folder, 0777); /* there already, as a rule */
+}
+
+static void give_turn(DltTune *t)
+{
+    if (t->lock >= 0) dlt_sys_close(t->lock);
+    t->lock = -1;
+}
+
+/* Waits for the turn of this process and reads what others found before. Where their turn lasts too
+ * long, or nothing can be locked there, it measures beside them. With the mutex held. */
+static void take_turn(DltTune *t)
+{
+    if (!t->path || t->lock >= 0 || t->waited) return;
+    make_folder(t);
+    const char *path = dlt_arena_printf(t->arena, "%s.lock", t->path);
+    const int64_t end = dlt_sys_now_ns() + TURN_MS * INT64_C(1000000);
+    int fd = dlt_sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    bool locked = false, wait = fd >= 0;
+    while (wait && !locked) {
+        locked = dlt_sys_lock(fd) == 0;
+        wait =
+            !locked && errno == EWOULDBLOCK && dlt_sys_now_ns() < end && dlt_sys_signal_seen() == 0;
+        if (wait) dlt_sys_pause_ms(PAUSE_MS);
+    }
+    t->waited = !locked;
+    if (locked)
+        t->lock = fd;
+    else if (fd >= 0)
+        dlt_sys_close(fd);
+    read_file(t, false);
+}
+
 static void drop(void *ctx)
 {
     DltTune *t = ctx;
+    give_turn(t);
     pthread_mutex_destroy(&t->mutex);
     dlt_arena_free(t->arena);
 }
@@ -182,10 +241,11 @@ DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
 {
     DltTune *t = DLT_NEW(dev->arena, DltTune);
     t->arena = dlt_arena_new();
+    t->lock = -1;
     if (!t->arena) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
     (void)pthread_mutex_init(&t->mutex, NULL);
     dlt_arena_on_free(dev->arena, drop, t);
-    if (dev->option.choices) (void)parse(t, dlt_arena_str(t->arena, dev->option.choices));
+    if (dev->option.choices) (void)parse(t, dlt_arena_str(t->arena, dev->option.choices), false);
     if (dev->option.cache_folder) {
         t->path = dlt_path_join(t->arena, dev->option.cache_folder, file_name);
         read_file(t, true);
@@ -194,37 +254,12 @@ DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
     return DLT_OK;
 }
 
-/* A cache may lie in ~/.cache of an account that has none yet. */
-static void make_folder(DltDevice *dev)
+/* With the mutex held. */
+static void write_file(DltTune *t)
 {
-    const char *folder = dev->option.cache_folder;
-    (void)dlt_sys_mkdir(dlt_path_folder(dev->tune->arena, folder), 0700);
-    (void)dlt_sys_mkdir(folder, 0777); /* there already, as a rule */
-}
-
-/* The lock's file descriptor; -1 when another program is writing: what is new here is then written
- * at the next occasion, or measured again some day. */
-static int take_lock(DltTune *t)
-{
-    const char *path = dlt_arena_printf(t->arena, "%s.lock", t->path);
-    int fd = dlt_sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0 || dlt_sys_lock(fd) == 0) return fd;
-    dlt_sys_close(fd);
-    return -1;
-}
-
-void dlt_tune_save(DltDevice *dev)
-{
-    DltTune *t = dev->tune;
     DltErr quiet;
     DltAtomic *file = NULL;
-    if (!t || !t->path || !t->changed) return;
-    make_folder(dev);
-    int lock = take_lock(t);
-    if (lock < 0) return;
     dlt_err_init(&quiet);
-    pthread_mutex_lock(&t->mutex);
-    read_file(t, false); /* others may have written since */
     DltStatus s = dlt_atomic_open(t->arena, t->path, &file, &quiet);
     const char *text = text_of(t, t->arena, true);
     if (s == DLT_OK) s = dlt_atomic_write(file, text, strlen(text), &quiet);
@@ -232,8 +267,22 @@ void dlt_tune_save(DltDevice *dev)
         s = dlt_atomic_commit(file, &quiet);
     else
         dlt_atomic_abandon(file);
-    t->changed = false; /* a full disk stays full: it is not tried at every recording */
-    pthread_mutex_unlock(&t->mutex);
-    dlt_sys_close(lock);
     if (s != DLT_OK) dlt_log_debug("%s: choices not kept: %s", t->path, quiet.report[0].text);
+}
+
+void dlt_tune_save(DltDevice *dev)
+{
+    DltTune *t = dev->tune;
+    if (!t || !t->path) return;
+    pthread_mutex_lock(&t->mutex);
+    if (t->changed) {
+        t->waited = false;
+        take_turn(t);
+        if (t->lock >= 0) {
+            write_file(t);
+            t->changed = false; /* a full disk stays full: it is not tried at every recording */
+        }
+    }
+    give_turn(t);
+    pthread_mutex_unlock(&t->mutex);
 }

@@ -334,6 +334,12 @@ double dlt_sys_wall_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+void dlt_sys_pause_ms(int ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
 /* ---- signals ------------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t signal_seen;

@@ -60,6 +60,7 @@ int64_t dlt_sys_glob(const char *pattern, void (*each)(void *ctx, const char *pa
 /* Time: monotonic nanoseconds; wall-clock seconds since 1970. */
 int64_t dlt_sys_now_ns(void);
 double dlt_sys_wall_s(void);
+void dlt_sys_pause_ms(int ms); /* a signal ends it early */
 
 /* Signals: after install, the flags below tell what arrived; a second SIGINT or SIGTERM leaves at
  * once with 130 or 143. SIGHUP (unless nohup) counts as SIGTERM; SIGPIPE and SIGXFSZ are ignored. 0

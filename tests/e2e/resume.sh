@@ -34,10 +34,6 @@ eval: {every: 6 steps, metrics: [loss, top1, f1], weights: ema}
 checkpoint: {every: 7 steps, keep: {last: 2, best: 1 by val.loss min}}
 log: {every: 1 steps}
 END
-# The bytes behind the header: weights, optimizer state, running averages, accumulators.
-tensors() {
-    tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"
-}
 # The rows without what a clock measured and without the size of the data set.
 rows() {
     sed 's/"\(time_s\|samples_per_s\|data_wait\|memory_bytes\)": [^,}]*/"\1": -/g' "$1/metrics.jsonl"

@@ -16,7 +16,6 @@ train: {for: 3000 steps, batch: 32, optimizer: {adamw: {lr: 1e-3}}, schedule: [{
 checkpoint: {every: 1e6 steps}
 log: {every: 10 steps}
 END
-tensors() { tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1"; }
 
 "$dltrain" train "$work/net.yaml" --device cpu --out "$work/whole" >"$work/log" 2>&1
 verdict "the whole run" $? "$work/log"

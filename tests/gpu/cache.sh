@@ -48,6 +48,16 @@ for width in 24 40 56 72; do
 done
 
 rm -rf "$DLTRAIN_CACHE"
+for twin in one two three; do
+    train "twin-$twin" &
+done
+wait
+for twin in two three; do
+    [ "$(tensors "$work/twin-one/last.bin" | cksum)" = "$(tensors "$work/twin-$twin/last.bin" | cksum)" ]
+    verdict "three of one kind at once without a cache: run $twin ends with the bits of the first" $? "$work/twin-$twin.log"
+done
+
+rm -rf "$DLTRAIN_CACHE"
 DLTRAIN_CACHE=none train none && [ ! -e "$work/choices" ] && [ ! -e none ]
 verdict "DLTRAIN_CACHE=none keeps nothing" $? "$work/none.log"
 rm -rf "$work/home" && mkdir "$work/home"
