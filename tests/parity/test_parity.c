@@ -3,8 +3,9 @@
  * the node may be given, and each kernel of the list that accepts it. Both sides get equal inputs
  * (rounded to the narrow type first). Also checked: operands that no one may write, the memory
  * around outputs, and the in-place forms that the op allows.
- * usage: test_parity [--backend cpu|cuda] [--only TEXT] [--shard I/N]
- * Without --backend: both. --only: tests whose name contains TEXT. --shard: every N-th, from I on. */
+ * usage: test_parity [--backend cpu|cuda] [--only TEXT] [--without .KIND.KIND] [--shard I/N[+FROM]]
+ * Without --backend: both. --only: tests whose name contains TEXT. --without: no kernels whose names
+ * end so. --shard: every N-th, from I on, without the first FROM. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 #include "base/sys.h"
 #include "cpu/plain.h"
 #include "tests/cases/cases.h"
+#include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
 #include <string.h>
@@ -338,9 +340,9 @@ static void check(void **state)
 typedef struct Tests {
     struct CMUnitTest *row;
     size_t n, cap;
-    const char *only;
-    int64_t n_row, shard, n_shard; /* rows shard, shard + n_shard, ...; n_shard 0: all */
-    bool seen[DLT_N_OP];           /* some kernel of the op is tested */
+    const char *only, *without;
+    int64_t n_row, shard, n_shard, from; /* rows from + shard, + n_shard, ...; n_shard 0: all */
+    bool seen[DLT_N_OP];                 /* some kernel of the op is tested */
 } Tests;
 
 static void add_test(Tests *tests, const Variant *v, const DltNode *n, const char *kernel)
@@ -353,7 +355,9 @@ static void add_test(Tests *tests, const Variant *v, const DltNode *n, const cha
         layout_names[v->layout], v->filters ? " with filters" : "");
     tests->seen[n->kind] = true;
     if (tests->only != NULL && strstr(name, tests->only) == NULL) return;
-    if (tests->n_shard > 0 && tests->n_row++ % tests->n_shard != tests->shard) return;
+    if (tests->without != NULL && strstr(tests->without, strrchr(kernel, '.')) != NULL) return;
+    int64_t row = tests->n_row++ - tests->from;
+    if (row < 0 || (tests->n_shard > 0 && row % tests->n_shard != tests->shard)) return;
     if (tests->n == tests->cap) {
         size_t cap = tests->cap * 2 + 256;
         tests->row =
@@ -377,9 +381,8 @@ static void add_node(Tests *tests, Variant v, const CaseGraph *g)
         v.filters = l == FILTERS_TOO;
         if (!lay_out(&v, g, &n, tensors)) continue;
         const DltKernel *const *list = driver.backend->kernels(driver.dev, n.kind);
-        for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++) {
+        for (v.kernel = 0; list != NULL && list[v.kernel] != NULL; v.kernel++)
             if (is_accepted(list[v.kernel], &n)) add_test(tests, &v, &n, list[v.kernel]->name);
-        }
     }
 }
 
@@ -389,14 +392,12 @@ static void add_case(Tests *tests, const Case *c)
         bool narrow_changes = false;
         Variant v = {.c = c, .low = types[t]};
         CaseGraph g;
-        for (int i = 0; i < DLT_MAX_IN; i++) {
+        for (int i = 0; i < DLT_MAX_IN; i++)
             narrow_changes |= c->in[i].use == ACTIVATION || c->in[i].use == WEIGHT;
-        }
         if (v.low != DLT_F32 && !narrow_changes) continue;
         case_build(c, v.low, true, &g);
-        for (v.node = 0; v.node < g.graph->n_node; v.node++) {
+        for (v.node = 0; v.node < g.graph->n_node; v.node++)
             if (!g.graph->node[v.node]->op->view) add_node(tests, v, &g);
-        }
         dlt_arena_free(g.arena);
     }
 }
@@ -470,10 +471,9 @@ static int test_backend(const char *name, Tests tests)
     driver.backend->info(driver.dev, &info);
     print_message("parity of %s: %s, %s\n", name, info.name, info.library);
     if (strncmp(info.library, "plain", 5) == 0) skip_because("parity: no oneDNN plug-in");
-    for (int l = 0; case_lists[l] != NULL; l++) {
+    for (int l = 0; case_lists[l] != NULL; l++)
         for (int i = 0; i < case_lists[l]->n; i++)
             add_case(&tests, &case_lists[l]->row[i]);
-    }
     const struct CMUnitTest covered[] = {
         {"every op has a row", every_op_has_a_row, NULL, NULL, &tests}};
     failed = _cmocka_run_group_tests("coverage", covered, 1, NULL, NULL);
@@ -490,10 +490,10 @@ int main(int argc, char **argv)
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--backend") == 0) backend = argv[i + 1];
         if (strcmp(argv[i], "--only") == 0) tests.only = argv[i + 1];
-        if (strcmp(argv[i], "--shard") == 0) {
-            tests.shard = strtoll(argv[i + 1], NULL, 10);
-            tests.n_shard = strtoll(argv[i + 1] + strcspn(argv[i + 1], "/") + 1, NULL, 10);
-        }
+        if (strcmp(argv[i], "--without") == 0) tests.without = argv[i + 1];
+        if (strcmp(argv[i], "--shard") == 0)
+            (void)sscanf(argv[i + 1], "%" SCNd64 "/%" SCNd64 "+%" SCNd64, &tests.shard,
+                         &tests.n_shard, &tests.from);
     }
     if (backend != NULL) return test_backend(backend, tests) > 0;
     return test_backend("cpu", tests) + test_backend("cuda", tests) > 0;
