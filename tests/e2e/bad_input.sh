@@ -146,7 +146,7 @@ iris 's/60 steps/1e9 steps/; s/every: 20 steps/every: 1e8 steps/' >"$work/long.y
 "$dltrain" train "$work/long.yaml" --device cpu --out "$work/live" >"$work/log" 2>&1 &
 live=$!
 i=0
-while [ ! -s "$work/live/metrics.csv" ] && [ $i -lt 100 ]; do i=$((i + 1)); sleep 0.1; done
+while [ ! -s "$work/live/metrics.jsonl" ] && [ $i -lt 600 ]; do i=$((i + 1)); sleep 0.1; done
 answers "second run beside a live one" 6 "process $live" "$dltrain" train "$work/c.yaml" --device cpu --out "$work/live"
 kill -INT $live
 wait $live
@@ -197,3 +197,33 @@ answers "a file that may not grow" 6 "File too large" \
     sh -c "ulimit -f 4; exec '$dltrain' train '$work/c.yaml' --device cpu --out '$work/limited'"
 ! find "$work/limited" -name '*.tmp.*' 2>/dev/null | grep -q .
 verdict "a file that may not grow: no part of it is left" $?
+
+# weights, gradients and two moments for 1.2 times what is free: told before anything is measured or made
+free=$("$dltrain" devices --json | sed -n 's/.*"free_bytes": *\([0-9]*\).*/\1/p' | head -n 1)
+cat >"$work/large.yaml" <<END
+dltrain: 1
+data: {train: {synthetic: {shape: [$(awk -v f="$free" 'BEGIN { print int(1.2 * f / 16 / 16777216) + 1 }')], classes: 3, samples: 4}}}
+model: [{dense: 16777216}, {dense: 3}]
+loss: cross_entropy
+train: {for: 2 steps, batch: 1, optimizer: {adam: {lr: 0.1}}}
+END
+refused "states larger than the memory" 6 "parameters, gradients and the optimizer's state alone: no batch size makes it fit" "$work/large.yaml"
+
+# A machine with a driver that is told to show no card: `auto` is the CPU, and says so.
+cat >"$work/driver.sh" <<END
+if [ ! -e /dev/nvidiactl ]; then
+    mkdir "$work/dev" && mount --rbind /dev "$work/dev" && mount -t tmpfs none /dev || exit 99
+    for f in null urandom shm; do ln -s "$work/dev/\$f" /dev/; done
+    : >/dev/nvidiactl
+fi
+exec "\$@"
+END
+if $mounting sh "$work/driver.sh" true 2>/dev/null; then
+    for shown in "" -1; do
+        rmdir "$work/dev" 2>/dev/null
+        answers "CUDA_VISIBLE_DEVICES='$shown': auto is the CPU" 0 "cpu: CUDA_VISIBLE_DEVICES shows no GPU" \
+            env "CUDA_VISIBLE_DEVICES=$shown" $mounting sh "$work/driver.sh" "$dltrain" train "$work/c.yaml" --device auto --out "$work/auto$shown"
+    done
+else
+    echo "skip no card shown (no file system can be mounted here)"
+fi

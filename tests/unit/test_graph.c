@@ -307,6 +307,29 @@ static void nhwc_order(void **state)
     assert_memory_equal(back, plain, sizeof plain);
 }
 
+/* A sum's or mean's gradient is made from that of its result alone: 0 x, for example, were NaN where x is
+ * infinite. */
+static void gradient_of_reduce_does_not_read_its_input(void **state)
+{
+    (void)state;
+    Help h;
+    help_start(&h);
+    for (int mean = 0; mean < 2; mean++) {
+        DltTensor *x = X(&h, mean ? "x" : "z", 2, 3, 4), *dx = NULL;
+        DltTensor *y = dlt_reduce(&h.b, x, 1U << 1, mean == 1);
+        DltTensor *dy = X(&h, mean ? "dx" : "dz", 2, 1, 4);
+        int n_before = h.g->n_node;
+        y->producer->op->grad(&h.b, y->producer, &dy, &dx);
+        help_ok(&h, dlt_err_status(&h.err));
+        assert_true(dlt_shape_equal(&dx->shape, &x->shape));
+        assert_true(h.g->n_node > n_before);
+        for (int i = n_before; i < h.g->n_node; i++)
+            for (int k = 0; k < DLT_MAX_IN; k++)
+                assert_ptr_not_equal(h.g->node[i]->in[k], x);
+    }
+    help_end(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +344,7 @@ int main(void)
         cmocka_unit_test(initial_values_depend_on_seed_and_name),
         cmocka_unit_test(dump),
         cmocka_unit_test(nhwc_order),
+        cmocka_unit_test(gradient_of_reduce_does_not_read_its_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
