@@ -362,11 +362,12 @@ static DltStatus run_bench(const DltArgs *args, DltErr *err)
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     const char *tmp = getenv("TMPDIR");
     exe[n > 0 ? n : 0] = '\0';
-    Bench b = {.args = args, .program = exe, .rows = json_array()};
+    Bench b = {.args = args, .program = exe};
     b.folder = dlt_arena_printf(args->arena, "%s/dltrain-bench-%ld", tmp && *tmp ? tmp : "/tmp",
                                 (long)getpid());
     if (dlt_sys_mkdir(b.folder, 0700) != 0)
         return dlt_err(err, DLT_E_RESOURCE, "bench: the folder %s cannot be made", b.folder);
+    b.rows = json_array();
     DltStatus s = b.rows ? bench(&b, err) : dlt_err(err, DLT_E_RESOURCE, "out of memory");
     json_decref(b.rows);
     dlt_run_folder_remove(args->arena, dlt_path_join(args->arena, b.folder, "run"));

@@ -112,6 +112,24 @@ static void config_files(void **state)
     assert_true(n_failed >= 2); /* open and read; a failed close after reading harms nothing */
 }
 
+/* No memory for a file's bytes is no fault of the file: the status is not the one of a bad file. */
+static void files_without_memory(void **state)
+{
+    Folder *f = *state;
+    char *bytes = NULL;
+    int64_t n = 0;
+    static char text[1 << 16]; /* more than an arena has ready */
+    memset(text, 'x', sizeof text - 1);
+    write_plain(f->file, text);
+    arm(f, "mem", 1, "ENOMEM:once");
+    assert_int_equal(dlt_file_read(f->arena, f->file,
+                                   (DltFileRule){1 << 20, DLT_E_DATA, DLT_NO_MARK}, &bytes, &n,
+                                   &f->err),
+                     DLT_E_RESOURCE);
+    disarm();
+    assert_non_null(strstr(f->err.report[0].text, "out of memory"));
+}
+
 static jmp_buf out_of_memory;
 
 static void on_oom(size_t bytes)
@@ -174,7 +192,8 @@ int main(void)
 {
 #define FAULT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        FAULT_TEST(atomic_writes), FAULT_TEST(disks_that_stay_broken), FAULT_TEST(config_files),
+        FAULT_TEST(atomic_writes), FAULT_TEST(disks_that_stay_broken),
+        FAULT_TEST(config_files),  FAULT_TEST(files_without_memory),
         FAULT_TEST(arenas),        FAULT_TEST(malformed_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

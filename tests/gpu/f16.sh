@@ -30,6 +30,8 @@ verdict "a scale that is far too large is no divergence" $? "$work/falls.log"
 skipped=$(figure "$work/falls" skipped) scale=$(figure "$work/falls" loss_scale)
 awk -v s="$skipped" -v scale="$scale" 'BEGIN { exit !(s >= 4 && s <= 9 && scale <= 1e12 && scale >= 1) }'
 verdict "some updates were left out ($skipped), then the scale fits ($scale)" $?
+[ "$(column "$work/falls" grad_norm | head -n "$skipped" | sort -u)" = 0 ]
+verdict "rows of updates left out tell the last norm that there was" $? "$work/falls/metrics.jsonl"
 awk -v a="$(column "$work/falls" train.loss | head -n 1)" -v b="$(figure "$work/falls" train.loss)" 'BEGIN { exit !(b + 0 == b && b < a) }'
 verdict "and the loss falls" $?
 train three 'train.for=3 steps' 'train.loss_scale={init: 1e30, backoff: 0.999}'

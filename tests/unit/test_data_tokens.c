@@ -234,9 +234,9 @@ static void batches_depend_on_nothing_else(void **state)
 {
     enum { T = 4, N = 130, BATCH = 3, STEPS = 60 };
     Help *h = *state;
-    DltDataset ds = {0};
-    open_counting(h, N, "window: 4, shift: epoch", &ds);
-    DltLoaderConfig c = {.split = {&ds, ds.n, NULL}, .seed = 7, .batch = BATCH, .shuffle = true};
+    DltDataset *ds = DLT_NEW(h->arena, DltDataset); /* outlives the threads, which the arena ends */
+    open_counting(h, N, "window: 4, shift: epoch", ds);
+    DltLoaderConfig c = {.split = {ds, ds->n, NULL}, .seed = 7, .batch = BATCH, .shuffle = true};
     int32_t all[STEPS][BATCH * T];
     DltLoader *l;
     DltBatch b;
@@ -255,7 +255,7 @@ static void batches_depend_on_nothing_else(void **state)
         }
     }
     /* an epoch has every window once: no target twice */
-    int64_t per_epoch = ds.n / BATCH;
+    int64_t per_epoch = ds->n / BATCH;
     int seen[N] = {0};
     for (int64_t i = 0; i < per_epoch; i++)
         for (int k = 0; k < BATCH * T; k++)

@@ -397,7 +397,8 @@ static void shared_samples(void **state)
     assert_int_equal(first, -1);
 }
 
-/* A signal that came before or while a set is read ends the reading without a report. */
+/* A signal that came before or while a set is read ends the reading without a report: what is wrong at the
+ * end of a file is not reached. */
 static void signals_end_reading(void **state)
 {
     Help *h = *state;
@@ -406,9 +407,13 @@ static void signals_end_reading(void **state)
     int used = snprintf(text, 100, "a,y\n");
     for (int i = 0; i < 9000; i++)
         used += snprintf(text + used, 100, "%d,%d\n", i, i % 2);
+    used += snprintf(text + used, 100, "1,2,3\n");
     const char *table = help_write("long.csv", text, used);
     uint8_t *gz = help_gzip(h, (const uint8_t *)text, used, &n);
+    gz[n - 5] ^= 1; /* of the checksum */
     const char *packed = help_write("long.gz", gz, n);
+    static const uint8_t image[3073] = {200}; /* no label of CIFAR-10 */
+    const char *mislabelled = help_write("long.bin", image, sizeof image);
     pid_t pid = fork();
     if (pid == 0) {
         const struct {
@@ -417,7 +422,7 @@ static void signals_end_reading(void **state)
             {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", table)},
             {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", packed)},
             {"npy", "{npy: tests/golden/npy/lef8_F.npy, labels: tests/golden/npy/labels.npy}"},
-            {"cifar10", "{cifar10: datasets/samples/cifar10_small_test.bin}"},
+            {"cifar10", dlt_arena_printf(h->arena, "{cifar10: %s}", mislabelled)},
         };
         dlt_sys_signals_install();
         raise(SIGTERM);
