@@ -1,15 +1,15 @@
 /* Several updates at once. Where a device records its work, small networks are held up by what the
  * host does between two updates: an upload, a launch, a download. While nothing is due the updates
- * therefore run in series of 16, 4 or 1 (exec/series.c); the device works on one series while the
- * host makes the next. Bad updates leave the weights alone on the device and are told when their
- * flags arrive, a series later at most. */
+ * therefore run in series (exec/series.c), whose lengths fit what lies between two rows of metrics; the
+ * device works on one series while the host makes the next. Bad updates leave the weights alone on the
+ * device and are told when their flags arrive, a series later at most. */
 #include "base/sys.h"
 #include "exec/trainer.h"
 #include "ops/data_ops.h"
 
 /* Nodes in one program: recording one costs some microseconds, and in long programs the host is far
- * ahead anyway. */
-enum { MAX_NODES = 1024, FED_STEP = 0, FED_TICKET = 1, N_FED };
+ * ahead anyway. Two series are under way, and the flags of both have a place. */
+enum { MAX_NODES = 1024, MAX_LENGTH = DLT_FLAGS / 2, FED_STEP = 0, FED_TICKET = 1, N_FED };
 
 /* What decides the next update may depend on the one before (loss limit), on data from the host, or on several micro batches: then updates run one by one. */
 static bool possible(const DltTrainer *t)
@@ -22,17 +22,32 @@ static bool possible(const DltTrainer *t)
            dlt_exec_pointer(e, t->p->m->ticket) != NULL && dlt_exec_pointer(e, t->coef) != NULL;
 }
 
+/* Lengths, longest first: two neighbours that fill the updates between two rows in as few series as can
+ * be, and short ones for what is left before an evaluation; 0: none. */
+static void lengths(const DltTrainer *t, int size[DLT_BURST_SIZES])
+{
+    int64_t most = MAX_NODES / t->p->plan->n_step, rows = dlt_report_interval(t);
+    if (most > MAX_LENGTH) most = MAX_LENGTH;
+    if (most < 1) most = 1;
+    int64_t n = (rows + most - 1) / most, length = rows / n;
+    size[0] = rows % n != 0 ? (int)length + 1 : 0;
+    size[1] = (int)length;
+    size[2] = length > 4 ? 4 : 0;
+    size[3] = length > 1 ? 1 : 0;
+}
+
 DltStatus dlt_burst_prepare(DltTrainer *t, DltErr *err)
 {
-    static const int size[DLT_BURST_SIZES] = {16, 4, 1};
+    int size[DLT_BURST_SIZES];
     DltBurst *b = &t->burst;
     const DltTensor *fed[N_FED] = {[FED_STEP] = t->p->m->step, [FED_TICKET] = t->p->m->ticket};
     size_t bytes = 0;
     if (b->open) return DLT_OK;
     b->open = true;
     if (!possible(t)) return DLT_OK;
+    lengths(t, size);
     for (int i = 0; i < DLT_BURST_SIZES; i++) {
-        if (size[i] > 1 && size[i] * t->p->plan->n_step > MAX_NODES) continue;
+        if (size[i] == 0) continue;
         DLT_TRY(dlt_series_new(t->p->exec, fed, N_FED, t->coef, size[i], &b->series[i], err));
         if (dlt_series_bytes(b->series[i]) > bytes) bytes = dlt_series_bytes(b->series[i]);
     }
@@ -62,21 +77,31 @@ static DltStatus watch(DltTrainer *t, DltSeries *s, DltErr *err)
     int n = dlt_series_length(s), at = (int)(t->at.step % DLT_FLAGS);
     int before_end = DLT_FLAGS - at < n ? DLT_FLAGS - at : n;
     for (int r = 0; r < n; r++)
-        dlt_flags_await(t, t->at.step + r);
+        dlt_flags_await(&t->guard.flags[(at + r) % DLT_FLAGS]);
     DLT_TRY(dlt_series_fetch(s, 0, before_end, &t->guard.flags[at], err));
     if (before_end == n) return DLT_OK;
     return dlt_series_fetch(s, before_end, n - before_end, &t->guard.flags[0], err);
 }
 
-DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err)
+/* The series that goes next, with `quiet` updates to go until something is due: of the two long ones
+ * the longer only where the shorter alone would leave a rest. */
+static DltSeries *choose(const DltBurst *b, int64_t quiet)
 {
-    DltBurst *b = &t->burst;
     DltSeries *s = NULL;
-    *n = 0;
-    if (b->fed[0] == NULL) return DLT_OK;
-    int64_t quiet = dlt_report_quiet(t, DLT_FLAGS / 4);
     for (int i = 0; i < DLT_BURST_SIZES && s == NULL; i++)
         if (b->series[i] != NULL && dlt_series_length(b->series[i]) <= quiet) s = b->series[i];
+    if (s == NULL || s != b->series[0]) return s;
+    int64_t length = dlt_series_length(b->series[1]), n = (quiet + length) / (length + 1);
+    return quiet == n * length ? b->series[1] : s;
+}
+
+DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err)
+{
+    enum { LOOK_AHEAD = 256 };
+    DltBurst *b = &t->burst;
+    *n = 0;
+    if (b->fed[0] == NULL) return DLT_OK;
+    DltSeries *s = choose(b, dlt_report_quiet(t, LOOK_AHEAD));
     if (s == NULL) return DLT_OK;
     int length = dlt_series_length(s);
     char *block = b->fed[b->n_run % DLT_BURSTS];
@@ -88,6 +113,5 @@ DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err)
     t->at.batch_count += length;
     t->at.position += length * t->spec->train.batch;
     *n = length;
-    /* the series before this one is over: its block may be filled again */
-    return dlt_flags_check(t, t->at.step - length, err);
+    return DLT_OK;
 }

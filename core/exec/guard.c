@@ -23,15 +23,21 @@ DltStatus dlt_flags_open(DltTrainer *t, DltErr *err)
     return DLT_OK;
 }
 
-void dlt_flags_await(DltTrainer *t, int64_t step)
+void dlt_flags_await(DltFlags *flags)
 {
-    t->guard.flags[step % DLT_FLAGS].word[DLT_COEF_SKIP] = pending;
+    flags->word[DLT_COEF_SKIP] = pending;
+}
+
+DltStatus dlt_flags_wait(DltTrainer *t, const DltFlags *flags, DltErr *err)
+{
+    return dlt_wait_for(t->p->exec, &flags->word[DLT_COEF_SKIP], pending, err);
 }
 
 DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err)
 {
-    dlt_flags_await(t, t->at.step);
-    return dlt_exec_fetch(t->p->exec, t->coef, &t->guard.flags[t->at.step % DLT_FLAGS], err);
+    DltFlags *flags = &t->guard.flags[t->at.step % DLT_FLAGS];
+    dlt_flags_await(flags);
+    return dlt_exec_fetch(t->p->exec, t->coef, flags, err);
 }
 
 /* ---- what a loss is compared with --------------------------------------------------------- */
@@ -169,7 +175,7 @@ static DltStatus leave_out(DltTrainer *t, int64_t step, DltErr *err)
 static DltStatus look_at(DltTrainer *t, int64_t step, DltErr *err)
 {
     const DltFlags *flags = &t->guard.flags[step % DLT_FLAGS];
-    DLT_TRY(dlt_wait_for(t->p->exec, &flags->word[DLT_COEF_SKIP], pending, err));
+    DLT_TRY(dlt_flags_wait(t, flags, err));
     int fault = (int)flags->coef[DLT_COEF_SKIP], policy = t->spec->train.on_bad;
     if (fault == DLT_SKIP_OVERFLOW) return DLT_OK; /* rows tell the last norm that there was */
     t->at.grad_norm = (double)flags->coef[DLT_COEF_NORM];

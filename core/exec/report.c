@@ -1,6 +1,8 @@
 /* What is due after an update: a row of metrics, an evaluation, the decision whether the run is over,
  * a checkpoint. All figures are computed before anything is changed, so that a signal during an
- * evaluation leaves the run as it was. */
+ * evaluation leaves the run as it was. Where a row is all that is due and the device works by itself, the
+ * row's figures are sent for, and the row is written when they are there, behind the start of later
+ * updates: the device never stands still for it. */
 #include "base/log.h"
 #include "base/sys.h"
 #include "exec/trainer.h"
@@ -47,10 +49,15 @@ static bool save_due(const DltTrainer *t, int64_t step)
     return t->spec->keep.every > 0 && step % t->spec->keep.every == 0;
 }
 
-static bool log_due(const DltTrainer *t, int64_t step)
+int64_t dlt_report_interval(const DltTrainer *t)
 {
     int64_t chosen = t->spec->updates / 100 > 1 ? t->spec->updates / 100 : 1;
-    return step % (t->spec->log_every > 0 ? t->spec->log_every : chosen) == 0;
+    return t->spec->log_every > 0 ? t->spec->log_every : chosen;
+}
+
+static bool log_due(const DltTrainer *t, int64_t step)
+{
+    return step % dlt_report_interval(t) == 0;
 }
 
 int64_t dlt_report_quiet(const DltTrainer *t, int64_t most)
@@ -116,19 +123,30 @@ DltStatus dlt_report_open(DltTrainer *t, DltErr *err)
     t->row_arena = dlt_arena_new();
     if (t->row_arena == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
     t->judged = DLT_NEW_ARRAY(t->arena, spec->n_expect, bool);
-    t->acc = dlt_host_memory(t->s, (size_t)dlt_tensor_bytes(t->p->m->graph->metrics));
-    return t->acc != NULL ? DLT_OK : dlt_err(err, DLT_E_RESOURCE, "out of host memory");
+    size_t bytes = (size_t)dlt_tensor_bytes(t->p->m->graph->metrics);
+    t->acc = dlt_host_memory(t->s, bytes);
+    t->late.acc = dlt_host_memory(t->s, bytes);
+    t->late.scale = dlt_host_memory(t->s, DLT_SCALER * sizeof(DltReal));
+    t->late.arrived = dlt_host_memory(t->s, sizeof(DltFlags));
+    bool all = t->acc != NULL && t->late.acc != NULL && t->late.scale != NULL;
+    if (all && t->late.arrived != NULL) return DLT_OK;
+    return dlt_err(err, DLT_E_RESOURCE, "out of host memory");
 }
 
-static void start_row(DltTrainer *t)
+static DltPlace here(const DltTrainer *t)
 {
-    int64_t last = t->at.step > 0 ? t->at.step - 1 : 0;
+    return (DltPlace){t->at.step, t->at.position, t->feed.wait_ns};
+}
+
+static void start_row(DltTrainer *t, DltPlace at)
+{
+    int64_t last = at.step > 0 ? at.step - 1 : 0;
     for (int i = 0; i < t->n_column; i++)
         t->cell[i] = (double)NAN;
-    t->cell[CELL_STEP] = (double)t->at.step;
-    t->cell[CELL_EPOCH] = (double)t->at.position / epoch_samples(t);
+    t->cell[CELL_STEP] = (double)at.step;
+    t->cell[CELL_EPOCH] = (double)at.position / epoch_samples(t);
     t->cell[CELL_TIME] = t->time_before_s + (double)(dlt_sys_now_ns() - t->start_ns) * 1e-9;
-    t->cell[CELL_SAMPLES] = (double)t->at.position;
+    t->cell[CELL_SAMPLES] = (double)at.position;
     t->cell[CELL_LR] = dlt_schedule_rate(&t->spec->train.schedule, last);
     double *cell = last_cells(t);
     cell[CELL_NORM] = t->at.grad_norm;
@@ -164,32 +182,86 @@ static DltMetricRow row_of(DltTrainer *t, int from, int to)
     return row;
 }
 
-static DltStatus write_row(DltTrainer *t, DltErr *err)
+static DltStatus write_row(DltTrainer *t, DltPlace at, DltErr *err)
 {
     DltArena *old = t->row_arena, *fresh = dlt_arena_new();
     if (fresh == NULL) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
     t->row_arena = fresh;
-    DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
     DltMetricRow row = row_of(t, 0, t->n_column);
     DltMetricRow shown = row_of(t, N_FIRST, t->n_column - n_last(t));
     t->at.metrics = dlt_metric_row_json(t->row_arena, &row);
     t->at.losses = NULL; /* lay in the old arena; saving makes it anew */
-    t->at.reported = t->at.step;
+    t->at.reported = at.step;
     dlt_arena_free(old);
     if (t->folder != NULL) DLT_TRY(dlt_run_folder_metrics(t->folder, &row, err));
-    dlt_progress_row(&t->progress, place, &shown);
+    dlt_progress_row(&t->progress, at, &shown);
     return DLT_OK;
 }
 
 /* The loss scale is the device's; what is known of it here is for rows and checkpoints. */
+static void take_scale(DltTrainer *t, const DltReal s[DLT_SCALER])
+{
+    t->at.loss_scale = (double)s[DLT_SCALER_SCALE];
+    t->at.good_steps = (int64_t)s[DLT_SCALER_GOOD];
+    t->at.overflows = (int64_t)s[DLT_SCALER_SKIPPED];
+}
+
 static DltStatus read_scale(DltTrainer *t, DltErr *err)
 {
     DltReal s[DLT_SCALER];
     if (t->scaler == NULL) return DLT_OK;
     DLT_TRY(dlt_exec_read(t->p->exec, t->scaler, s, err));
-    t->at.loss_scale = (double)s[DLT_SCALER_SCALE];
-    t->at.good_steps = (int64_t)s[DLT_SCALER_GOOD];
-    t->at.overflows = (int64_t)s[DLT_SCALER_SKIPPED];
+    take_scale(t, s);
+    return DLT_OK;
+}
+
+/* ---- late rows ---------------------------------------------------------------------------- */
+
+/* Nothing is decided by this row, and there is somewhere to go meanwhile. */
+static bool may_be_late(const DltTrainer *t)
+{
+    return t->guard.delay > 0 && !t->o->eager && t->spec->n_expect == 0;
+}
+
+/* Sends for the row's figures; behind them the sums begin anew. */
+static DltStatus send_for_row(DltTrainer *t, DltErr *err)
+{
+    DltExec *e = t->p->exec;
+    DltLateRow *r = &t->late;
+    if (r->open) DLT_TRY(dlt_catch_up(t, r->place.step, err));
+    if (t->guard.bad >= 0) return DLT_OK;
+    r->place = here(t);
+    DLT_TRY(dlt_exec_fetch(e, t->p->m->graph->metrics, r->acc, err));
+    if (t->scaler != NULL) DLT_TRY(dlt_exec_fetch(e, t->scaler, r->scale, err));
+    dlt_flags_await(r->arrived);
+    DLT_TRY(dlt_exec_fetch(e, t->coef, r->arrived, err));
+    r->open = true;
+    return dlt_metrics_zero(t->p, err);
+}
+
+static DltStatus finish_late_row(DltTrainer *t, DltErr *err)
+{
+    const DltLateRow *r = &t->late;
+    DLT_TRY(dlt_flags_wait(t, r->arrived, err));
+    if (t->scaler != NULL) take_scale(t, r->scale);
+    dlt_progress_measure(&t->progress, r->place);
+    start_row(t, r->place);
+    dlt_metric_values(t->p, r->acc, figures(t, DLT_TRAIN));
+    DLT_TRY(write_row(t, r->place, err));
+    dlt_progress_resume(&t->progress, r->place);
+    return DLT_OK;
+}
+
+/* A row behind a bad update is not written: the run ends or goes back. */
+DltStatus dlt_catch_up(DltTrainer *t, int64_t step, DltErr *err)
+{
+    if (t->late.open && t->late.place.step <= step) {
+        DLT_TRY(dlt_flags_check(t, t->late.place.step, err));
+        if (t->guard.bad < 0) DLT_TRY(finish_late_row(t, err));
+        t->late.open = false;
+    }
+    DLT_TRY(dlt_flags_check(t, step, err));
+    if (t->guard.bad >= 0) t->late.open = false;
     return DLT_OK;
 }
 
@@ -257,7 +329,7 @@ static DltStatus report_row(DltTrainer *t, bool evaluate, bool *best, bool *done
 {
     int split = t->spec->eval_split;
     DLT_TRY(read_scale(t, err));
-    start_row(t);
+    start_row(t, here(t));
     DLT_TRY(measure_train(t, err));
     if (evaluate) DLT_TRY(measure(t, split, done, err));
     if (!*done) return DLT_OK;
@@ -269,7 +341,7 @@ static DltStatus report_row(DltTrainer *t, bool evaluate, bool *best, bool *done
     *best = decide(t, stop_value, patience);
     t->finished = finished;
     DLT_TRY(dlt_metrics_zero(t->p, err));
-    return write_row(t, err);
+    return write_row(t, here(t), err);
 }
 
 /* Each expectation is judged once, by the first figure at or behind its step. */
@@ -301,10 +373,11 @@ DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err)
     bool row = fresh && (evaluate || log_due(t, t->at.step)),
          save = t->saved_step != t->at.step && save_due(t, t->at.step);
     if (!row && !save) return DLT_OK;
-    DLT_TRY(dlt_flags_check(t, t->at.step, err));
+    bool late = !evaluate && !save && may_be_late(t);
+    DLT_TRY(late ? send_for_row(t, err) : dlt_catch_up(t, t->at.step, err));
     *done = t->guard.bad < 0;
-    if (!*done) return DLT_OK;
-    DltPlace place = {t->at.step, t->at.position, t->feed.wait_ns};
+    if (!*done || late) return DLT_OK;
+    DltPlace place = here(t);
     dlt_progress_measure(&t->progress, place);
     if (row) DLT_TRY(report_row(t, evaluate, &best, done, err));
     if (!*done) return DLT_OK;

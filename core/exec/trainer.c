@@ -36,10 +36,11 @@ static DltStatus update(DltTrainer *t, DltErr *err)
     DLT_TRY(dlt_flags_watch(t, err));
     t->at.step++;
     t->at.position += t->spec->train.batch;
-    return dlt_flags_check(t, t->at.step - t->guard.delay, err);
+    return DLT_OK;
 }
 
-/* One update, or several at once, in which an allocation is a bug, except for the first ones. */
+/* One update, or several at once, in which an allocation is a bug, except for the first ones. Then what
+ * the device has told of those before them. */
 static DltStatus frozen_update(DltTrainer *t, DltErr *err)
 {
     bool warm = t->at.step - t->first_step >= WARM_UPDATES, freeze = t->freezes && warm;
@@ -49,7 +50,8 @@ static DltStatus frozen_update(DltTrainer *t, DltErr *err)
     DltStatus status = warm ? dlt_burst_run(t, &n, err) : DLT_OK;
     if (status == DLT_OK && n == 0) status = update(t, err);
     if (freeze) dlt_mem_thaw();
-    return status;
+    if (status != DLT_OK) return status;
+    return dlt_catch_up(t, t->at.step - (n > 0 ? n : t->guard.delay), err);
 }
 
 /* How the run was asked to stop, DLT_OK: it was not. */
@@ -79,7 +81,7 @@ static DltStatus run(DltTrainer *t, DltErr *err)
         bool reported = false;
         if (t->guard.bad >= 0) DLT_TRY(dlt_rollback(t, err));
         DltStatus how = asked_to_stop(t);
-        if (how != DLT_OK) DLT_TRY(dlt_flags_check(t, t->at.step, err));
+        if (how != DLT_OK) DLT_TRY(dlt_catch_up(t, t->at.step, err));
         if (t->guard.bad >= 0) continue;
         if (how != DLT_OK) return stop(t, how, err);
         DLT_TRY(dlt_report(t, &reported, err));

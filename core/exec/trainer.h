@@ -31,13 +31,22 @@ typedef struct DltGuard {
 typedef struct DltSaver DltSaver;
 typedef struct DltSampler DltSampler;
 /* Updates that run as one program while nothing is due (burst.c). */
-enum { DLT_BURST_SIZES = 3, DLT_BURSTS = 3 };
+enum { DLT_BURST_SIZES = 4, DLT_BURSTS = 3 };
 typedef struct DltBurst {
-    DltSeries *series[DLT_BURST_SIZES]; /* longest first; NULL: too many nodes */
+    DltSeries *series[DLT_BURST_SIZES]; /* longest first; NULL: none of that length */
     char *fed[DLT_BURSTS];              /* host blocks, taken in turn */
     int64_t n_run;
     bool open;
 } DltBurst;
+
+/* A row whose figures are on their way while later updates run (report.c). */
+typedef struct DltLateRow {
+    bool open;
+    DltPlace place;    /* behind the row's last update */
+    double *acc;       /* accumulators */
+    DltReal *scale;    /* [DLT_SCALER] */
+    DltFlags *arrived; /* comes last */
+} DltLateRow;
 
 typedef struct DltTrainer {
     DltArena *arena;
@@ -49,6 +58,7 @@ typedef struct DltTrainer {
     DltFeed feed;
     DltGuard guard;
     DltBurst burst;
+    DltLateRow late;
     DltEvaluator *evaluator[DLT_N_SPLIT]; /* NULL: that split is never measured */
     DltSampler *sampler;                  /* NULL: no eval.sample */
     DltRunFolder *folder;                 /* NULL: nothing is written */
@@ -86,8 +96,13 @@ DltStatus dlt_burst_run(DltTrainer *t, int64_t *n, DltErr *err) DLT_CHECKED;
  * *done false: a signal cut the evaluation short; nothing was changed and it is still due. */
 DltStatus dlt_report_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 DltStatus dlt_report(DltTrainer *t, bool *done, DltErr *err) DLT_CHECKED;
+/* Looks at all flags up to update `step` and writes the row that is due there, if its figures were
+ * sent for; otherwise as dlt_flags_check. */
+DltStatus dlt_catch_up(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;
 /* Updates up to the next one behind which something is due by its number, at most `most`. */
 int64_t dlt_report_quiet(const DltTrainer *t, int64_t most);
+/* Updates between two rows. */
+int64_t dlt_report_interval(const DltTrainer *t);
 DltStatus dlt_save(DltTrainer *t, bool best, DltErr *err) DLT_CHECKED;
 
 /* trainer.c: what update number `step` (from 0) tells the device. */
@@ -115,8 +130,9 @@ DltStatus dlt_saver_look(DltSaver *s, DltErr *err) DLT_CHECKED;
 DltStatus dlt_flags_open(DltTrainer *t, DltErr *err) DLT_CHECKED;
 /* Enqueues the download of this update's flags. */
 DltStatus dlt_flags_watch(DltTrainer *t, DltErr *err) DLT_CHECKED;
-/* Marks the flags of update `step` (from 0) as under way. */
-void dlt_flags_await(DltTrainer *t, int64_t step);
+/* Marks flags as under way, and waits until they are there. */
+void dlt_flags_await(DltFlags *flags);
+DltStatus dlt_flags_wait(DltTrainer *t, const DltFlags *flags, DltErr *err) DLT_CHECKED;
 /* Looks at all flags up to update `step`; NUMERIC by the policy of train.guard. With guard.bad >= 0
  * afterwards the run is to be rolled back before anything else. */
 DltStatus dlt_flags_check(DltTrainer *t, int64_t step, DltErr *err) DLT_CHECKED;
