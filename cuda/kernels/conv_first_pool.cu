@@ -60,52 +60,43 @@ __device__ __forceinline__ void bring_image(const Image &d, const T *x, int n, T
 
 /* ---- forward ---- */
 
-/* One warp's eight columns of two rows: the maximum of each 2x2 window, two neighbours of filters at a
- * time. A lane has column g = lane / 4 of both rows; it keeps half of the filters of its pair of
- * columns. */
+/* A warp's eight pooled columns of one pooled row: the maximum of each 2x2 window. acc[c]: columns c, c +
+ * 2 .. of both rows, so that a lane has all four values of a window. */
 template <typename T>
-__device__ __forceinline__ void put_pooled(const float acc[4][4], const float bias[2][2], bool relu,
-                                           bool inside, T *y, uint8_t *index)
+__device__ __forceinline__ void put_pooled(const float acc[2][4][4], const float bias[4][2],
+                                           bool relu, T *y, uint8_t *index)
 {
-    bool odd = threadIdx.x / 4 & 1;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float own[4], other[4], best[2];
+    for (int j = 0; j < 4; j++) {
+        float best[2];
         unsigned at[2];
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            own[e] = odd ? acc[i + 2][e] : acc[i][e];
-            other[e] = __shfl_xor_sync(0xffffffffu, odd ? acc[i][e] : acc[i + 2][e], 4);
-        }
-#pragma unroll
         for (int e = 0; e < 2; e++) {
-            float left = odd ? other[e] : own[e], right = odd ? own[e] : other[e];
-            float below = odd ? other[e + 2] : own[e + 2], last = odd ? own[e + 2] : other[e + 2];
-            float v[4] = {left + bias[i][e], right + bias[i][e], below + bias[i][e],
-                          last + bias[i][e]};
+            float v[4] = {acc[0][j][e] + bias[j][e], acc[1][j][e] + bias[j][e],
+                          acc[0][j][e + 2] + bias[j][e], acc[1][j][e + 2] + bias[j][e]};
             best[e] = pick(v, relu, &at[e]);
         }
-        if (!inside) continue;
-        store_pair(y + i * 8, best[0], best[1]);
-        store_indices(index + i * 8, at[0], at[1]);
+        store_pair(y + j * 8, best[0], best[1]);
+        store_indices(index + j * 8, at[0], at[1]);
     }
 }
 
 /* y, index = max over 2x2 of sum over r,s of x[n, p + r - top, q + s - left] w[k,r,s] + bias[k].  x
  * [N,1,H,W] in any order, w [K,1,R,R], y NHWC T; index NHWC bytes; bias [K].  Grid: blocks that share
- * out the images x K / 32. Shared: the window of an image. */
+ * out the images x K / 32. Shared: the windows of two images. */
 template <typename T, int R>
 __global__ void __launch_bounds__(BLOCK)
     first_pool_k(Image d, const T *x, const T *w, In bias, T *y, uint8_t *index)
 {
     begin();
     using Z = Taps<T, R>;
-    DLT_DYNAMIC_SHARED(uint32_t, window);
-    int lane = threadIdx.x % WARP, g = lane / 4, c = lane % 4, odd = g & 1;
-    int k0 = blockIdx.y * FILTERS, pitch = d.cols / Z::per_word, tiles = (d.pw + 3) / 4;
+    DLT_DYNAMIC_SHARED(unsigned char, shared);
+    int g = threadIdx.x % WARP / 4, c = threadIdx.x % 4, k0 = blockIdx.y * FILTERS;
+    int pitch = d.cols / Z::per_word, across = (d.pw + 7) / 8, words = d.rows * d.cols;
+    int other = Z::per_word == 2 ? d.rows * pitch : 1; /* from an even column to the next */
     uint32_t b[4][Z::steps][2];
     int off[Z::steps][2];
-    float own_bias[2][2];
+    float own_bias[4][2];
 #pragma unroll
     for (int i = 0; i < Z::steps * 2; i++) {
         int word = i * 4 + c, r = word / Z::across, s = word % Z::across * Z::per_word;
@@ -120,27 +111,30 @@ __global__ void __launch_bounds__(BLOCK)
         }
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        own_bias[i / 2][i % 2] = bias.p ? bias[k0 + odd * 16 + i / 2 * 8 + c * 2 + i % 2] : 0.0f;
-    for (int n = blockIdx.x; n < d.n; n += gridDim.x) {
-        __syncthreads(); /* the image before is used up */
-        bring_image(d, x, n, reinterpret_cast<T *>(window));
+    for (int i = 0; i < 8; i++)
+        own_bias[i / 2][i % 2] = bias.p ? bias[k0 + i / 2 * 8 + c * 2 + i % 2] : 0.0f;
+    uint32_t *windows = reinterpret_cast<uint32_t *>(shared);
+    bring_image(d, x, blockIdx.x, reinterpret_cast<T *>(windows));
+    for (int n = blockIdx.x, own = 0; n < d.n; n += gridDim.x, own ^= 1) {
+        const uint32_t *window = windows + own * words;
         __syncthreads();
-        for (int unit = threadIdx.x / WARP; unit < d.ph * tiles; unit += WARPS) {
-            int p = unit / tiles, t = unit - p * tiles, col = t * 4 + g / 2;
-            const uint32_t *at = window + 2 * p * pitch;
-            at += Z::per_word == 2 ? odd * d.rows * pitch + col : t * 8 + g;
-            float acc[4][4] = {};
+        if (n + (int)gridDim.x < d.n)
+            bring_image(d, x, n + gridDim.x, reinterpret_cast<T *>(windows + (own ^ 1) * words));
+        for (int unit = threadIdx.x / WARP; unit < d.ph * across; unit += WARPS) {
+            int p = unit / across, col = (unit - p * across) * 8 + g;
+            const uint32_t *at = window + 2 * p * pitch + col * (2 / Z::per_word);
+            float acc[2][4][4] = {};
 #pragma unroll
-            for (int i = 0; i < Z::steps; i++) {
-                uint32_t a[4] = {at[off[i][0]], at[off[i][0] + pitch], at[off[i][1]],
-                                 at[off[i][1] + pitch]};
+            for (int i = 0; i < Z::steps * 2; i++) {
+                const uint32_t *from = at + i % 2 * other;
+                const int *o = off[i / 2];
+                uint32_t a[4] = {from[o[0]], from[o[0] + pitch], from[o[1]], from[o[1] + pitch]};
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    product<T>(acc[j], a, b[j][i]);
+                    product<T>(acc[i % 2][j], a, b[j][i / 2]);
             }
-            int64_t to = (((int64_t)n * d.ph + p) * d.pw + col) * d.k + k0 + odd * 16 + c * 2;
-            put_pooled(acc, own_bias, d.relu, col < d.pw, y + to, index + to);
+            int64_t to = (((int64_t)n * d.ph + p) * d.pw + col) * d.k + k0 + c * 2;
+            if (col < d.pw) put_pooled(acc, own_bias, d.relu, y + to, index + to);
         }
     }
 }
@@ -170,14 +164,23 @@ __device__ __forceinline__ void bring_gradient(const Image &d, const T *dy, cons
     async_commit();
 }
 
-/* A word of the gradient in front of the pooling: v where row `row` of its window (and the column that
- * the word stands for) was chosen. */
+/* A word of the gradient in front of the pooling: the bits of v where row `row` of its window (and the
+ * column that the word stands for) was chosen. */
 template <typename T>
-__device__ __forceinline__ uint32_t gradient_word(float v, unsigned at, int row, int col)
+__device__ __forceinline__ uint32_t gradient_word(uint32_t v, unsigned at, int row, int col)
 {
-    if constexpr (sizeof(T) == 4) return at == (unsigned)(2 * row + col) ? to_tf32(v) : 0u;
-    return word_of<T>(at == (unsigned)(2 * row) ? v : 0.0f,
-                      at == (unsigned)(2 * row + 1) ? v : 0.0f);
+    if constexpr (sizeof(T) == 4) return at == (unsigned)(2 * row + col) ? v : 0u;
+    return at == (unsigned)(2 * row) ? v : at == (unsigned)(2 * row + 1) ? v << 16 : 0u;
+}
+template <typename T> __device__ __forceinline__ uint32_t bits_of(T v)
+{
+    if constexpr (sizeof(T) == 4) {
+        return to_tf32(v);
+    } else {
+        uint16_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        return bits;
+    }
 }
 
 /* acc[m][t] += gradient of 16 filters m x 16 places, times the places' taps of tile t: pooled row p,
@@ -192,7 +195,7 @@ __device__ __forceinline__ void add_places(const Image &d, const uint32_t *windo
     int last_tap = (Z::filter_tiles - 1) * 8 + g;
 #pragma unroll
     for (int step = 0; step < 2 / Z::per_word; step++) {
-        float v[2][4];
+        uint32_t v[2][4];
         unsigned at[2][4];
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* as operand A: filters g, g + 8, then the other places */
@@ -202,7 +205,7 @@ __device__ __forceinline__ void add_places(const Image &d, const uint32_t *windo
 #pragma unroll
             for (int m = 0; m < 2; m++) {
                 int k = m * 16 + i % 2 * 8 + g;
-                v[m][i] = to_float(from.dy[place * Gradient<T>::pitch + k]);
+                v[m][i] = bits_of(from.dy[place * Gradient<T>::pitch + k]);
                 at[m][i] = col < d.pw ? from.index[place * INDEX_PITCH + k] : (unsigned)CUT;
             }
         }
@@ -226,6 +229,31 @@ __device__ __forceinline__ void add_places(const Image &d, const uint32_t *windo
     }
 }
 
+/* What a block has of an image in shared memory; two of them, one being brought. */
+template <typename T> struct Loaded {
+    uint32_t *window;
+    Gradient<T> grad;
+};
+__host__ __device__ static inline int
+window_bytes(const Image &d) /* once in f32, twice in 16 bits */
+{
+    return (d.rows * d.cols * 4 + 15) / 16 * 16;
+}
+template <typename T> __host__ __device__ static inline int loaded_bytes(const Image &d)
+{
+    return window_bytes(d) + d.ph * d.pw * (Gradient<T>::pitch * (int)sizeof(T) + (int)INDEX_PITCH);
+}
+template <typename T>
+__device__ __forceinline__ Loaded<T> loaded_at(const Image &d, unsigned char *shared, int which)
+{
+    unsigned char *from = shared + which * loaded_bytes<T>(d), *grad = from + window_bytes(d);
+    Loaded<T> l;
+    l.window = reinterpret_cast<uint32_t *>(from);
+    l.grad.dy = reinterpret_cast<T *>(grad);
+    l.grad.index = grad + d.ph * d.pw * Gradient<T>::pitch * (int)sizeof(T);
+    return l;
+}
+
 /* A share of dw and db: part[b] = {[K, R R], [K]}, sums over the images of block b of x[window] times
  * the gradient in front of the pooling.  x as above, dy NHWC T, index NHWC bytes.  Grid as above.
  * Shared: the image's window, its pooled gradient and index; at the end the warps' sums. */
@@ -236,13 +264,9 @@ __global__ void __launch_bounds__(BLOCK)
     begin();
     using Z = Taps<T, R>;
     constexpr int N = Z::filter_tiles;
-    DLT_DYNAMIC_SHARED(uint32_t, window);
+    DLT_DYNAMIC_SHARED(unsigned char, shared);
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, c = lane % 4;
-    int pitch = d.cols / Z::per_word, words = d.rows * pitch * Z::per_word, off[N];
-    Gradient<T> grad;
-    grad.dy = reinterpret_cast<T *>(window + (words + 3) / 4 * 4);
-    grad.index = reinterpret_cast<uint8_t *>(grad.dy + d.ph * d.pw * Gradient<T>::pitch);
-    int k0 = blockIdx.y * FILTERS, across = (d.pw + 7) / 8;
+    int pitch = d.cols / Z::per_word, off[N], k0 = blockIdx.y * FILTERS, across = (d.pw + 7) / 8;
 #pragma unroll
     for (int t = 0; t < N; t++) {
         int tap = t * 8 + g < R * R ? t * 8 + g : 0, r = tap / R, s = tap % R;
@@ -250,17 +274,21 @@ __global__ void __launch_bounds__(BLOCK)
         if (Z::per_word == 2) off[t] = ((s & 1) * d.rows + r) * pitch + s / 2;
     }
     float acc[2][N][4] = {};
-    for (int n = blockIdx.x; n < d.n; n += gridDim.x) {
-        __syncthreads(); /* the image before is used up */
-        bring_gradient(d, dy, index, n, k0, grad);
-        bring_image(d, x, n, reinterpret_cast<T *>(window));
+    auto bring = [&](int n, const Loaded<T> &to) {
+        bring_gradient(d, dy, index, n, k0, to.grad);
+        bring_image(d, x, n, reinterpret_cast<T *>(to.window));
+    };
+    bring(blockIdx.x, loaded_at<T>(d, shared, 0));
+    for (int n = blockIdx.x, own = 0; n < d.n; n += gridDim.x, own ^= 1) {
+        Loaded<T> now = loaded_at<T>(d, shared, own);
         async_wait<0>();
         __syncthreads();
+        if (n + (int)gridDim.x < d.n) bring(n + gridDim.x, loaded_at<T>(d, shared, own ^ 1));
         for (int unit = warp; unit < d.ph * across; unit += WARPS)
-            add_places<T, R>(d, window, grad, off, unit / across, unit % across, acc);
+            add_places<T, R>(d, now.window, now.grad, off, unit / across, unit % across, acc);
     }
     __syncthreads();
-    float *sums = reinterpret_cast<float *>(window); /* [warp][filter][tap] */
+    float *sums = reinterpret_cast<float *>(shared); /* [warp][filter][tap] */
 #pragma unroll
     for (int i = 0; i < 2 * N * 4; i++) {
         int m = i / (N * 4), t = i / 4 % N, e = i % 4, k = m * 16 + e / 2 * 8 + g;
@@ -293,14 +321,9 @@ static Image image_of(const DltNode *n, const DltTensor *x, const DltTensor *y)
         d.xs[i] = stride_of(x, i);
     return d;
 }
-static size_t window_bytes(const Image &d)
+template <typename T> static size_t filter_bytes(const Image &d)
 {
-    return (size_t)(d.rows * d.cols) * 4; /* once in f32, twice in 16 bits */
-}
-static size_t filter_bytes(const Image &d, size_t element)
-{
-    size_t place = FILTERS * element + 16 + INDEX_PITCH, places = (size_t)(d.ph * d.pw);
-    size_t used = (window_bytes(d) + 15) / 16 * 16 + places * place;
+    size_t used = 2 * (size_t)loaded_bytes<T>(d);
     size_t sums = sizeof(float) * WARPS * FILTERS * 32;
     return used > sums ? used : sums;
 }
@@ -324,9 +347,10 @@ static bool accepts(const DltNode *n, const DltDevice *dev, const DltTensor *x, 
     if (!small_dims(x) || !small_dims(y) || y->shape.dim[1] / FILTERS > 65535)
         return dlt_cuda_refuse(why_not, "a dimension above 65535");
     double places = (double)(y->shape.dim[2] + 4) * (double)(y->shape.dim[3] + 16);
-    if (places > 4096 || filter_bytes(image_of(n, x, y), dlt_dtype_bytes(x->dtype)) > 96 * 1024)
-        return dlt_cuda_refuse(why_not, "an image does not fit into shared memory");
-    return true;
+    size_t bytes = 0;
+    if (places <= 4096) DLT_FLOAT_TYPE(x->dtype, T, bytes = filter_bytes<T>(image_of(n, x, y)));
+    return (bytes > 0 && bytes <= 96 * 1024) ||
+           dlt_cuda_refuse(why_not, "an image does not fit into shared memory");
 }
 static bool accepts_fwd(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -342,8 +366,9 @@ template <typename T, int R> static DltStatus forward_of(const DltCall *c, DltEr
 {
     Image d = image_of(c->node, c->node->in[0], c->node->out[0]);
     dim3 grid((unsigned)blocks_of(d, c->stream->dev->n_sm), (unsigned)(d.k / FILTERS));
-    return enqueue(c, err, first_pool_k<T, R>, grid, BLOCK, window_bytes(d), d, (const T *)c->in[0],
-                   (const T *)c->in[1], input(c, 2), (T *)c->out[0], (uint8_t *)c->out[1]);
+    return enqueue(c, err, first_pool_k<T, R>, grid, BLOCK, 2 * (size_t)d.rows * (size_t)d.cols * 4,
+                   d, (const T *)c->in[0], (const T *)c->in[1], input(c, 2), (T *)c->out[0],
+                   (uint8_t *)c->out[1]);
 }
 static DltStatus launch_fwd(const DltCall *c, DltErr *err)
 {
@@ -369,7 +394,7 @@ template <typename T, int R> static DltStatus filter_of(const DltCall *c, DltErr
 {
     Image d = image_of(c->node, c->node->in[0], c->node->in[1]);
     dim3 grid((unsigned)blocks_of(d, c->stream->dev->n_sm), (unsigned)(d.k / FILTERS));
-    return enqueue(c, err, first_pool_filter_k<T, R>, grid, BLOCK, filter_bytes(d, sizeof(T)), d,
+    return enqueue(c, err, first_pool_filter_k<T, R>, grid, BLOCK, filter_bytes<T>(d), d,
                    (const T *)c->in[0], (const T *)c->in[1], (const uint8_t *)c->in[2],
                    (float *)c->work);
 }

@@ -28,7 +28,7 @@ __device__ __forceinline__ float pick(const float v[4], bool relu, unsigned *at)
     *at = 0;
 #pragma unroll
     for (unsigned i = 1; i < 4; i++)
-        if (v[i] > best || (v[i] != v[i] && best == best)) best = v[i], *at = i;
+        if (!(v[i] <= best) && best == best) best = v[i], *at = i;
     if (relu && best <= 0) best = 0, *at = CUT;
     return best;
 }

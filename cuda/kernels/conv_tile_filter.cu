@@ -38,45 +38,66 @@ template <typename T, int R> struct Stage {
     static constexpr int shared = STAGES * bytes > parts ? STAGES *bytes : parts;
 };
 
+/* A pair of rows of 16 places, and the way from one stage to the next without a division. */
 struct Unit {
-    int n, p, q; /* first row and column */
-    bool there;
-};
-__device__ __forceinline__ Unit unit_at(const Share &d, int i, int end)
-{
-    int each = d.pairs * d.across, n = i / each, rest = i - n * each, pair = rest / d.across;
-    return Unit{n, pair * 2, (rest - pair * d.across) * COLS, i < end};
-}
+    int n, rest, number; /* image, pair of rows and tile inside of it, number among all */
 
-/* x's rows for filter row r, and dy's where it is not pooled. */
+    __device__ __forceinline__ Unit(const Share &d, int i) : number(i)
+    {
+        n = i / (d.pairs * d.across);
+        rest = i - n * (d.pairs * d.across);
+    }
+    __device__ __forceinline__ void advance(const Share &d, int by)
+    {
+        number += by;
+        for (rest += by; rest >= d.pairs * d.across; n++)
+            rest -= d.pairs * d.across;
+    }
+    __device__ __forceinline__ int row(const Share &d) const
+    {
+        return d.across == 1 ? 2 * rest : 2 * (rest / d.across);
+    }
+    __device__ __forceinline__ int col(const Share &d) const
+    {
+        return d.across == 1 ? 0 : rest % d.across * COLS;
+    }
+};
+
+/* x's rows for filter row r, and dy's where it is not pooled: a warp brings a row. */
+static_assert((int)ROWS == (int)WARPS, "rows of a stage");
 template <typename T, int R>
-__device__ __forceinline__ void bring_x(const Share &d, const T *x, int r, int piece, int unit,
-                                        int end, unsigned char *to)
+__device__ __forceinline__ void bring_x(const Share &d, const T *x, int r, int piece, const Unit &u,
+                                        bool there, unsigned char *to)
 {
     constexpr int wc = Stage<T, R>::wc;
-    for (int i = threadIdx.x; i < ROWS * wc * 4; i += BLOCK) {
-        int place = i / 4, row = place / wc;
-        Unit u = unit_at(d, unit + row / 2, end);
-        int h = u.p + row % 2 + r - d.top, v = u.q + place % wc - d.left;
-        bool inside = u.there && h >= 0 && h < d.h && v >= 0 && v < d.w;
-        int64_t from = inside ? (((int64_t)u.n * d.h + h) * d.w + v) * d.c : 0;
-        async_copy_or_zero(to + place * PLACE + i % 4 * 16, x + from + piece + i % 4 * Pack<T>::n,
-                           inside);
+    int row = threadIdx.x / WARP;
+    int h = u.row(d) + row % 2 + r - d.top, first = u.col(d) - d.left;
+    there = there && h >= 0 && h < d.h;
+    const T *from = x + (there ? ((int64_t)u.n * d.h + h) * d.w * d.c + piece : 0);
+    to += row * wc * PLACE;
+#pragma unroll
+    for (int i = threadIdx.x % WARP; i < wc * 4; i += WARP) {
+        int v = first + i / 4;
+        bool inside = there && v >= 0 && v < d.w;
+        async_copy_or_zero(to + i / 4 * PLACE + i % 4 * 16,
+                           from + (inside ? v * d.c + i % 4 * Pack<T>::n : 0), inside);
     }
 }
 template <typename T, int R>
-__device__ __forceinline__ void bring_dy(const Share &d, const T *dy, int k0, int unit, int end,
-                                         unsigned char *to)
+__device__ __forceinline__ void bring_dy(const Share &d, const T *dy, int k0, const Unit &u,
+                                         bool there, unsigned char *to)
 {
     constexpr int packs = FILTERS / Pack<T>::n;
-    for (int i = threadIdx.x; i < ROWS * COLS * packs; i += BLOCK) {
-        int place = i / packs, row = place / COLS;
-        Unit u = unit_at(d, unit + row / 2, end);
-        int p = u.p + row % 2, q = u.q + place % COLS;
-        bool inside = u.there && p < d.p && q < d.q;
-        int64_t from = inside ? (((int64_t)u.n * d.p + p) * d.q + q) * d.k : 0;
-        async_copy_or_zero(to + place * Stage<T, R>::dy_place + i % packs * 16,
-                           dy + from + k0 + i % packs * Pack<T>::n, inside);
+    int row = threadIdx.x / WARP;
+    int p = u.row(d) + row % 2, q = u.col(d);
+    there = there && p < d.p;
+    const T *from = dy + (there ? (((int64_t)u.n * d.p + p) * d.q + q) * d.k + k0 : 0);
+    to += row * COLS * Stage<T, R>::dy_place;
+#pragma unroll
+    for (int i = threadIdx.x % WARP; i < COLS * packs; i += WARP) {
+        bool inside = there && q + i / packs < d.q;
+        async_copy_or_zero(to + i / packs * Stage<T, R>::dy_place + i % packs * 16,
+                           from + (inside ? i / packs * d.k + i % packs * Pack<T>::n : 0), inside);
     }
 }
 
@@ -86,19 +107,26 @@ template <typename T, int R> struct Spread {
     Pack<T> v[count];
     Pack<uint8_t> at[count];
 
-    __device__ __forceinline__ void take(const Share &d, const T *dy, const uint8_t *index, int k0,
-                                         int unit, int end)
+    /* Packs of a thread are all of one pair of rows, and of the same filters. */
+    __device__ __forceinline__ static int index_of(int j)
     {
+        constexpr int share = BLOCK * 2 / ROWS; /* threads of a pair */
+        return threadIdx.x / share * (share * count) + threadIdx.x % share + j * share;
+    }
+
+    __device__ __forceinline__ void take(const Share &d, const T *dy, const uint8_t *index, int k0,
+                                         const Unit &u, bool there)
+    {
+        int p = u.row(d) / 2, first = u.col(d) / 2;
 #pragma unroll
         for (int j = 0; j < count; j++) {
-            int i = threadIdx.x + j * BLOCK, place = i / packs;
-            Unit u = unit_at(d, unit + place / (COLS / 2), end);
-            int p = u.p / 2, q = u.q / 2 + place % (COLS / 2);
+            int i = index_of(j), place = i / packs;
+            int q = first + place % (COLS / 2);
             int64_t from =
                 (((int64_t)u.n * d.ph + p) * d.pw + q) * d.k + k0 + i % packs * Pack<T>::n;
             v[j] = Pack<T>{};
             at[j] = Pack<uint8_t>{};
-            if (!u.there || p >= d.ph || q >= d.pw) continue;
+            if (!there || p >= d.ph || q >= d.pw) continue;
             v[j] = load_pack(dy + from);
             memcpy(&at[j], __builtin_assume_aligned(index + from, Pack<T>::n), Pack<T>::n);
         }
@@ -107,7 +135,7 @@ template <typename T, int R> struct Spread {
     {
 #pragma unroll
         for (int j = 0; j < count; j++) {
-            int i = threadIdx.x + j * BLOCK, place = i / packs;
+            int i = index_of(j), place = i / packs;
             int row = place / (COLS / 2) * 2, col = place % (COLS / 2) * 2;
 #pragma unroll
             for (int k = 0; k < 4; k++)
@@ -174,15 +202,16 @@ __device__ __forceinline__ void add_row(const unsigned char *dy, const unsigned 
 #pragma unroll
         for (int m = 0; m < 4; m++)
             load_turned_dy<T, R>(a[m], dy, m * 16, step);
+        uint32_t b[2][4];
+        load_x<T>(b[0], x, half * 32, step);
 #pragma unroll
         for (int s = 0; s < R; s++) {
-            uint32_t b[4];
-            load_x<T>(b, x + s * PLACE, half * 32, step);
+            if (s + 1 < R) load_x<T>(b[(s + 1) % 2], x + (s + 1) * PLACE, half * 32, step);
 #pragma unroll
             for (int m = 0; m < 4; m++)
 #pragma unroll
                 for (int j = 0; j < Stage<T, R>::tiles; j++)
-                    product<T>(acc[m][s][j], a[m], b + j * 2);
+                    product<T>(acc[m][s][j], a[m], b[s % 2] + j * 2);
         }
     }
 }
@@ -238,15 +267,17 @@ __global__ void __launch_bounds__(BLOCK, 1)
     bool sums = POOLED && d.sums && r == 0 && piece == 0;
     P ahead;
     auto buffer = [&](int stage) { return shared + stage % STAGES * S::bytes; };
+    Unit next(d, first + warp / 2); /* of the warp's row, and of its packs of a pooled dy */
     auto bring = [&](int stage) {
-        int unit = first + stage * (ROWS / 2);
+        bool there = next.number < end;
         if (stage < stages) {
-            bring_x<T, R>(d, x, r, piece, unit, end, buffer(stage) + S::dy_bytes);
+            bring_x<T, R>(d, x, r, piece, next, there, buffer(stage) + S::dy_bytes);
             if constexpr (POOLED)
-                ahead.take(d, dy, index, k0, unit, end);
+                ahead.take(d, dy, index, k0, next, there);
             else
-                bring_dy<T, R>(d, dy, k0, unit, end, buffer(stage));
+                bring_dy<T, R>(d, dy, k0, next, there, buffer(stage));
         }
+        next.advance(d, ROWS / 2);
         async_commit();
     };
     auto put = [&](int stage) {

@@ -92,14 +92,16 @@ __device__ __forceinline__ void load_filters(uint32_t b[4], const unsigned char 
             b[i] = tf32_again(b[i]);
 }
 
-/* acc[row][..] += a piece of channels: window's rows times R x R taps. own: the warp's first filter. */
-template <typename T, int R, int ROWS, int HALVES, bool TURNED>
+/* acc[row][..] += a piece of channels: window's rows times R x R taps. own: the warp's first filter.
+ * OUT_POOLED: even columns come first, so that a lane has both columns of a pooled one. */
+template <typename T, int R, int ROWS, int HALVES, bool TURNED, bool OUT_POOLED>
 __device__ __forceinline__ void add_piece(const unsigned char *window, const unsigned char *filters,
                                           int own, float acc[ROWS / HALVES][2][4])
 {
     using S = Shape<T, R, ROWS, HALVES>;
     int lane = threadIdx.x % WARP;
-    const unsigned char *from = window + lane % 16 * PLACE + lane / 16 * 16;
+    int col = OUT_POOLED ? lane % 8 * 2 + lane / 8 % 2 : lane % 16;
+    const unsigned char *from = window + col * PLACE + lane / 16 * 16;
 #pragma unroll 1
     for (int s = 0; s < R; s++, from += PLACE, filters += R * S::slot)
 #pragma unroll 1
@@ -150,37 +152,32 @@ __device__ __forceinline__ void put_rows(const Tile &t, const Operands<T> &o, co
     }
 }
 
-/* The maximum of each 2x2 window of them: lanes of neighbouring columns share out the filters. */
+/* The maximum of each 2x2 window of them: a lane has all four values. */
 template <typename T, int N>
 __device__ __forceinline__ void put_maxima(const Tile &t, const Operands<T> &o, const Place &at,
                                            int row, int filter, float acc[N][2][4])
 {
-    int lane = threadIdx.x % WARP;
-    bool odd = lane / 4 & 1;
-    int k = filter + odd * 8 + lane % 4 * 2, ph = t.p / 2, pw = t.q / 2;
-    float bias[2] = {o.bias.p ? o.bias[k] : 0.0f, o.bias.p ? o.bias[k + 1] : 0.0f};
+    int lane = threadIdx.x % WARP, ph = t.p / 2, pw = t.q / 2, q = at.q / 2 + lane / 4;
 #pragma unroll
-    for (int i = 0; i < N; i++) { /* two rows, one of the two halves of the columns */
-        int p = (at.p + row) / 2 + i / 2, q = at.q / 2 + lane / 8 + i % 2 * 4;
-        float best[2];
-        unsigned where[2];
+    for (int j = 0; j < 2; j++) {
+        int k = filter + j * 8 + lane % 4 * 2;
+        float bias[2] = {o.bias.p ? o.bias[k] : 0.0f, o.bias.p ? o.bias[k + 1] : 0.0f};
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float v[4];
+        for (int i = 0; i < N; i += 2) {
+            int p = (at.p + row + i) / 2;
+            float best[2];
+            unsigned where[2];
 #pragma unroll
-            for (int below = 0; below < 2; below++) {
-                int r = i / 2 * 2 + below, x = i % 2 * 2 + e;
-                float own = odd ? acc[r][1][x] : acc[r][0][x];
-                float other = __shfl_xor_sync(0xffffffffu, odd ? acc[r][0][x] : acc[r][1][x], 4);
-                v[below * 2] = (odd ? other : own) + bias[e];
-                v[below * 2 + 1] = (odd ? own : other) + bias[e];
+            for (int e = 0; e < 2; e++) {
+                float v[4] = {acc[i][j][e] + bias[e], acc[i][j][e + 2] + bias[e],
+                              acc[i + 1][j][e] + bias[e], acc[i + 1][j][e + 2] + bias[e]};
+                best[e] = pick(v, o.relu, &where[e]);
             }
-            best[e] = pick(v, o.relu, &where[e]);
+            if (!at.there || p >= ph || q >= pw) continue;
+            int64_t to = (((int64_t)at.n * ph + p) * pw + q) * t.co + k;
+            store_pair(o.out + to, best[0], best[1]);
+            store_indices(o.index + to, where[0], where[1]);
         }
-        if (!at.there || p >= ph || q >= pw) continue;
-        int64_t to = (((int64_t)at.n * ph + p) * pw + q) * t.co + k;
-        store_pair(o.out + to, best[0], best[1]);
-        store_indices(o.index + to, where[0], where[1]);
     }
 }
 
@@ -226,8 +223,8 @@ __global__ void __launch_bounds__(2 * PATCH_THREADS, 1) tile_k(Tile t, Operands<
         async_wait<0>();
         __syncthreads();
         if (more) bring(stage + 1);
-        add_piece<T, R, ROWS, HALVES, TURNED>(window(stage) + row * S::wc * PLACE, filters(stage),
-                                              own, acc);
+        add_piece<T, R, ROWS, HALVES, TURNED, OUT_POOLED>(window(stage) + row * S::wc * PLACE,
+                                                          filters(stage), own, acc);
         if (stage % pieces == pieces - 1) {
             if constexpr (OUT_POOLED)
                 put_maxima<T, S::rows>(t, o, patch(stage), row, first + own, acc);
