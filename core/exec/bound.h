@@ -4,6 +4,8 @@
 
 #include "exec/exec.h"
 
+typedef struct DltEarly DltEarly; /* series.c */
+
 typedef struct CallArgs {
     void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
 } CallArgs;
@@ -22,6 +24,7 @@ struct DltExec {
     CallArgs *args;                              /* [n_step], what the calls point to */
     int n_run[DLT_N_PHASE];
     void *program[DLT_N_PHASE];
+    DltEarly *early; /* NULL until the first series */
     bool profiling;
     int64_t *step_ns;
     void **alone;          /* [n_step] programs of one node, for its time */
