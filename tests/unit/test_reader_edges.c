@@ -412,8 +412,12 @@ static void signals_end_reading(void **state)
     uint8_t *gz = help_gzip(h, (const uint8_t *)text, used, &n);
     gz[n - 5] ^= 1; /* of the checksum */
     const char *packed = help_write("long.gz", gz, n);
-    static const uint8_t image[3073] = {200}; /* no label of CIFAR-10 */
-    const char *mislabelled = help_write("long.bin", image, sizeof image);
+    uint8_t *zip = help_file(h, "tests/golden/npy/stored.npz", &n);
+    zip[180] ^= 1; /* of the first array's numbers, which have a checksum */
+    const char *archive = help_write("long.npz", zip, n);
+    DltDataset damaged = {.n = 0};
+    help_refused(h, help_open(h, "npz", dlt_arena_printf(h->arena, "{npz: %s}", archive), &damaged),
+                 DLT_E_DATA, "the contents are damaged");
     pid_t pid = fork();
     if (pid == 0) {
         const struct {
@@ -422,7 +426,8 @@ static void signals_end_reading(void **state)
             {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", table)},
             {"csv", dlt_arena_printf(h->arena, "{csv: %s, target: y}", packed)},
             {"npy", "{npy: tests/golden/npy/lef8_F.npy, labels: tests/golden/npy/labels.npy}"},
-            {"cifar10", dlt_arena_printf(h->arena, "{cifar10: %s}", mislabelled)},
+            {"npz", dlt_arena_printf(h->arena, "{npz: %s}", archive)},
+            {"cifar10", "{cifar10: datasets/samples/cifar10_small_test.bin}"},
         };
         dlt_sys_signals_install();
         raise(SIGTERM);
