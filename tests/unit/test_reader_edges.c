@@ -413,7 +413,7 @@ static void signals_end_reading(void **state)
     gz[n - 5] ^= 1; /* of the checksum */
     const char *packed = help_write("long.gz", gz, n);
     uint8_t *zip = help_file(h, "tests/golden/npy/stored.npz", &n);
-    zip[180] ^= 1; /* of the first array's numbers, which have a checksum */
+    zip[200] ^= 1; /* of the first array's numbers, which have a checksum */
     const char *archive = help_write("long.npz", zip, n);
     DltDataset damaged = {.n = 0};
     help_refused(h, help_open(h, "npz", dlt_arena_printf(h->arena, "{npz: %s}", archive), &damaged),
