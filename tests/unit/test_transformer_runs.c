@@ -1,4 +1,4 @@
-/* Whole runs of small transformers: recomputation changes memory and not one bit of the result; a cut
+/* Whole runs of small transformers (and of recomputed convolutions): recomputation changes memory and not one bit of the result; a cut
  * run resumes exactly with dropout inside attention; micro batches are chosen by the plan. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,6 +55,30 @@ static void recompute_is_exact(void **state)
         done(train(text, (DltRunOptions){.out = mode[i], .poison = true}), DLT_OK);
     }
     same_tensors("none/last.bin", "mlp/last.bin");
+    same_tensors("none/last.bin", "blocks/last.bin");
+    dlt_arena_free(arena);
+}
+
+/* Convolutions are made again, batch norms behind them are not: those change their statistics. */
+static void recompute_of_convolutions_is_exact(void **state)
+{
+    (void)state;
+    static const char *const mode[] = {"none", "blocks"};
+    static const char conv[] = "{conv: {filters: 4, kernel: 3, pad: same, bias: false}}";
+    DltArena *arena = dlt_arena_new();
+    for (int i = 0; i < 2; i++) {
+        const char *text = dlt_arena_printf(
+            arena,
+            "dltrain: 1\nname: c\nseed: 3\n"
+            "data: {train: {synthetic: {shape: [4, 6, 6], classes: 3, samples: 24}}}\n"
+            "model:\n  - residual: [%s, batch_norm, relu, %s, batch_norm, relu]\n"
+            "  - residual: [%s, batch_norm, relu, %s, batch_norm]\n"
+            "  - relu\n  - flatten\n  - {dense: 3}\nloss: cross_entropy\n"
+            "train: {for: 6 steps, batch: 6, optimizer: {sgd: 0.1}, recompute: %s}\n",
+            conv, conv, conv, conv, mode[i]);
+        remove_folder(mode[i]);
+        done(train(text, (DltRunOptions){.out = mode[i], .poison = true}), DLT_OK);
+    }
     same_tensors("none/last.bin", "blocks/last.bin");
     dlt_arena_free(arena);
 }
@@ -159,8 +183,11 @@ static void vit_learns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recompute_is_exact), cmocka_unit_test(recompute_saves_memory),
-        cmocka_unit_test(resume_is_exact),    cmocka_unit_test(muon_takes_matrices),
+        cmocka_unit_test(recompute_is_exact),
+        cmocka_unit_test(recompute_of_convolutions_is_exact),
+        cmocka_unit_test(recompute_saves_memory),
+        cmocka_unit_test(resume_is_exact),
+        cmocka_unit_test(muon_takes_matrices),
         cmocka_unit_test(vit_learns),
     };
     return cmocka_run_group_tests(tests, start, finish);
