@@ -47,7 +47,10 @@ static void scopes(void **state)
     assert_string_equal(h.b.scope, "block");
     dlt_build_leave(&h.b, top);
     assert_string_equal(h.b.scope, "");
-    assert_string_equal(dlt_unary(&h.b, y, DLT_FN_RELU, 0)->name, "unary_fwd");
+    DltTensor *outside = dlt_unary(&h.b, y, DLT_FN_RELU, 0);
+    assert_string_equal(outside->name, "unary_fwd");
+    assert_string_equal(dlt_node_label(y->producer), "block.fc");
+    assert_string_equal(dlt_node_label(outside->producer), "unary_fwd"); /* it has no layer */
     help_end(&h);
 }
 
