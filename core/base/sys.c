@@ -342,14 +342,18 @@ void dlt_sys_pause_ms(int ms)
 
 /* ---- signals ------------------------------------------------------------------------------ */
 
-static volatile sig_atomic_t signal_seen;
+static atomic_int signal_seen; /* two signals may be handled in two threads at once */
 
 /* A closed terminal may send several SIGHUP: they count as one SIGTERM and never leave at once. */
 static void on_signal(int number)
 {
-    bool stopping = signal_seen == SIGINT || signal_seen == SIGTERM;
-    if (stopping && (number == SIGINT || number == SIGTERM)) _exit(128 + number);
-    if (!stopping) signal_seen = number == SIGHUP ? SIGTERM : number;
+    int seen = signal_seen;
+    do {
+        bool stopping = seen == SIGINT || seen == SIGTERM;
+        if (stopping && (number == SIGINT || number == SIGTERM)) _exit(128 + number);
+        if (stopping) return;
+    } while (
+        !atomic_compare_exchange_weak(&signal_seen, &seen, number == SIGHUP ? SIGTERM : number));
 }
 
 void dlt_sys_signals_install(void)
