@@ -55,12 +55,12 @@ static const DltEnum label_choices[] = {
     {"fine", LABELS_FINE}, {"coarse", LABELS_COARSE}, {NULL, 0}};
 
 static const DltField fields10[] = {
-    DLT_STR(CifarOpts, cifar10, .required = true, .main = true,
+    DLT_STR(CifarOpts, cifar10, .required = true, .main = true, .file = true,
             .help = "binary file, or a pattern for several (*, ?, [abc])",
             .example = "cifar10: data_batch_*.bin"),
     DLT_FIELDS_END};
 static const DltField fields100[] = {
-    DLT_STR(CifarOpts, cifar100, .required = true, .main = true,
+    DLT_STR(CifarOpts, cifar100, .required = true, .main = true, .file = true,
             .help = "binary file, or a pattern for several (*, ?, [abc])",
             .example = "cifar100: train.bin"),
     DLT_ENUM(CifarOpts, labels, .choices = label_choices, .def = "fine",

@@ -19,8 +19,8 @@ static const DltEnum missings[] = {{"error", DLT_MISSING_ERROR},
                                    {NULL, 0}};
 
 static const DltField fields[] = {
-    DLT_STR(DltCsvOpts, csv, .required = true, .main = true, .help = "table, plain or gzip",
-            .example = "csv: iris.csv"),
+    DLT_STR(DltCsvOpts, csv, .required = true, .main = true, .file = true,
+            .help = "table, plain or gzip", .example = "csv: iris.csv"),
     DLT_STRS(DltCsvOpts, target, .required = true,
              .help = "column to predict; several columns of numbers are regressed together",
              .example = "target: species"),

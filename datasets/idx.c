@@ -10,9 +10,9 @@ typedef struct IdxOpts {
 } IdxOpts;
 
 static const DltField fields[] = {
-    DLT_STR(IdxOpts, idx, .required = true, .main = true, .help = "file of samples, plain or gzip",
-            .example = "idx: train-images-idx3-ubyte.gz"),
-    DLT_STR(IdxOpts, labels, .required = true,
+    DLT_STR(IdxOpts, idx, .required = true, .main = true, .file = true,
+            .help = "file of samples, plain or gzip", .example = "idx: train-images-idx3-ubyte.gz"),
+    DLT_STR(IdxOpts, labels, .required = true, .file = true,
             .help = "file of labels, as many as samples: u8 or i32 classes from 0, or f32 values",
             .example = "labels: train-labels-idx1-ubyte.gz"),
     DLT_INT(IdxOpts, classes, .lo = 1, .hi = 1 << 24,

@@ -27,15 +27,15 @@ typedef struct NpyOpts {
         DLT_FIELDS_END
 
 static const DltField npy_fields[] = {
-    DLT_STR(NpyOpts, npy, .required = true, .main = true,
+    DLT_STR(NpyOpts, npy, .required = true, .main = true, .file = true,
             .help = "array of samples (.npy, plain or gzip), the first axis counts them",
             .example = "npy: x_train.npy"),
-    DLT_STR(NpyOpts, labels, .required = true,
+    DLT_STR(NpyOpts, labels, .required = true, .file = true,
             .help = "array of targets: whole numbers from 0 are classes, floats are values",
             .example = "labels: y_train.npy"),
     COMMON_FIELDS};
 static const DltField npz_fields[] = {
-    DLT_STR(NpyOpts, npz, .required = true, .main = true, .help = "archive of arrays",
+    DLT_STR(NpyOpts, npz, .required = true, .main = true, .file = true, .help = "archive of arrays",
             .example = "npz: mnist.npz"),
     DLT_STR(NpyOpts, x, .def = "x", .help = "name of the array of samples",
             .example = "x: x_train"),

@@ -11,7 +11,7 @@ typedef struct TextOpts {
 } TextOpts;
 
 static const DltField fields[] = {
-    DLT_STR(TextOpts, text, .required = true, .main = true,
+    DLT_STR(TextOpts, text, .required = true, .main = true, .file = true,
             .help = "text file or pattern (files in order of name), plain or gzip; the tokenizer's "
                     "end of a document stands behind each file",
             .example = "text: shakespeare.txt"),

@@ -49,7 +49,7 @@ static DltStatus adopt_bpe(DltArena *arena, DltTokenizer *t, DltErr *err)
 /* ---- bpe: a file of our own ----------------------------------------------------------------- */
 
 static const DltField bpe_fields[] = {
-    DLT_STR(DltTokenizerFile, file, .required = true, .main = true,
+    DLT_STR(DltTokenizerFile, file, .required = true, .main = true, .file = true,
             .help = "file that `dltrain tokenize --train-bpe` has written",
             .example = "file: tokenizer.json"),
     DLT_FIELDS_END};
@@ -71,9 +71,9 @@ typedef struct Gpt2Opts {
 } Gpt2Opts;
 
 static const DltField gpt2_fields[] = {
-    DLT_STR(Gpt2Opts, vocab, .help = "encoder.json: ids of the tokens",
+    DLT_STR(Gpt2Opts, vocab, .file = true, .help = "encoder.json: ids of the tokens",
             .example = "vocab: gpt2/encoder.json"),
-    DLT_STR(Gpt2Opts, merges,
+    DLT_STR(Gpt2Opts, merges, .file = true,
             .help =
                 "vocab.bpe: the merges, one a line. Without the files only shards of ids can be "
                 "read",

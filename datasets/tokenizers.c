@@ -150,7 +150,7 @@ static DltStatus not_utf8(const char *path, int64_t at, uint8_t byte, DltErr *er
 }
 
 static const DltField chars_fields[] = {
-    DLT_STR(DltTokenizerFile, file, .main = true,
+    DLT_STR(DltTokenizerFile, file, .main = true, .file = true,
             .help = "file that `dltrain tokenize` has written beside its shards; default: the "
                     "characters of the training text",
             .example = "file: shards/train_tokenizer.json"),

@@ -20,7 +20,7 @@ static const DltEnum layout_choices[] = {
 };
 
 static const DltField fields[] = {
-    DLT_STR(TokensOpts, tokens, .required = true, .main = true,
+    DLT_STR(TokensOpts, tokens, .required = true, .main = true, .file = true,
             .help = "file of ids or pattern (files in order of name)",
             .example = "tokens: \"shards/train_*.bin\""),
     DLT_ENUM(TokensOpts, layout, .def = "auto", .choices = layout_choices,

@@ -64,6 +64,7 @@ typedef struct DltField {
     DltFieldType type;
     size_t offset;
     bool required, main, open_lo, open_hi;
+    bool file; /* a path or a pattern of paths, beside the config when it is relative */
     const char *def;
     double lo, hi;
     const DltEnum *choices; /* ends with a NULL name */

@@ -257,7 +257,8 @@ static DltStatus fill(DltRunFolder *f, const DltSpec *spec, bool resume, DltErr 
     if (spec->text != NULL && !(resume && exists(f, "config.yaml")))
         DLT_TRY(write_text(f, "config.yaml", spec->text, err));
     if (spec->resolved != NULL)
-        DLT_TRY(write_text(f, "resolved.yaml", dlt_yaml_write(f->arena, spec->resolved), err));
+        DLT_TRY(write_text(f, "resolved.yaml",
+                           dlt_yaml_write(f->arena, dlt_spec_resolve(spec, spec->folder)), err));
     DLT_TRY(open_log(f, err));
     return dlt_metrics_open(f, spec, err);
 }

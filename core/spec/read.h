@@ -197,8 +197,6 @@ DltStatus dlt_spec_count(DltSpec *spec, DltErr *err) DLT_CHECKED;
  * too, once the data sets are open; everything, when every section is right. */
 typedef enum DltKnown { DLT_KNOWN_WORDS, DLT_KNOWN_SHAPES, DLT_KNOWN_ALL } DltKnown;
 DltStatus dlt_check_model(DltSpec *spec, DltKnown known, DltErr *err) DLT_CHECKED;
-/* The resolved config: every default written out; loads again as itself. */
-DltYaml *dlt_spec_resolve(const DltSpec *spec);
 /* The options that may be written out: those given, and each default that `check` (may be NULL)
  * accepts beside them. */
 DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,

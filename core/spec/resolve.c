@@ -1,6 +1,7 @@
 /* The resolved config: what the run is, with every default written out and nothing left to look up.
  * Blocks, repeats, variables and changes of named layers are carried out, so it has no `vars` and
  * no `blocks`. Read again, it gives itself. */
+#include "base/file.h"
 #include "spec/read.h"
 
 #include <inttypes.h>
@@ -8,6 +9,7 @@
 typedef struct Out {
     const DltSpec *spec;
     DltArena *arena;
+    const char *folder; /* relative paths are written behind it; NULL: as they are */
 } Out;
 
 /* Where a key of a resolved map was written; no file: it was chosen. */
@@ -78,15 +80,20 @@ DltYaml *dlt_resolved_opts(DltArena *arena, const DltOpts *o, size_t size,
     return in_order(arena, o->fields, given);
 }
 
-static DltYaml *opts(Out *o, const DltOpts *v, size_t size,
-                     DltStatus (*check)(const DltOpts *, DltErr *))
-{
-    return v->v ? dlt_resolved_opts(o->arena, v, size, check) : NULL;
-}
-
 static DltYaml *word(Out *o, const char *text)
 {
     return dlt_yaml_scalar(o->arena, text, DLT_NO_MARK);
+}
+
+static DltYaml *opts(Out *o, const DltOpts *v, size_t size,
+                     DltStatus (*check)(const DltOpts *, DltErr *))
+{
+    DltYaml *map = v->v ? dlt_resolved_opts(o->arena, v, size, check) : NULL;
+    for (const DltField *f = v->fields; map && o->folder && f->key; f++) {
+        const DltYaml *path = f->file ? dlt_yaml_get(map, f->key) : NULL;
+        if (path) put(o, map, f->key, word(o, dlt_path_join(o->arena, o->folder, path->text)));
+    }
+    return map;
 }
 
 /* {kind: {options}} */
@@ -98,6 +105,16 @@ static DltYaml *kind(Out *o, const char *name, DltYaml *options)
 }
 
 /* ---- sections ---- */
+
+/* A tokenizer's files; it stands in `data` or in a source. */
+static void place_tokenizer(Out *o, DltYaml *map)
+{
+    const DltDataSpec *d = &o->spec->data;
+    if (!o->folder || !d->tokenizer || !dlt_yaml_get(map, "tokenizer")) return;
+    const DltTokenizerDef *def = d->tokenizer->def;
+    put(o, map, "tokenizer",
+        kind(o, def->name, opts(o, &d->tokenizer_opts, def->opt_size, def->check)));
+}
 
 static DltYaml *without(Out *o, const DltYaml *map, const char *key)
 {
@@ -116,13 +133,15 @@ static DltYaml *data(Out *o)
     for (int i = 0; i < DLT_N_SPLIT; i++) {
         const DltSource *source = &o->spec->data.source[i];
         if (!s->source[i]) continue;
-        if (source->fraction > 0)
+        if (source->fraction > 0) {
             put(o, map, dlt_split_name[i], dlt_yaml_copy(o->arena, s->source[i]));
-        else
-            put(o, map, dlt_split_name[i],
-                kind(o, source->def->name,
-                     opts(o, &source->opts, source->def->opt_size, source->def->check)));
+            continue;
+        }
+        DltYaml *options = opts(o, &source->opts, source->def->opt_size, source->def->check);
+        place_tokenizer(o, options);
+        put(o, map, dlt_split_name[i], kind(o, source->def->name, options));
     }
+    place_tokenizer(o, map);
     bool measured = o->spec->data.normalize == DLT_NORM_FROM_TRAIN;
     put(o, map, "normalize",
         s->mean_std.v ? opts(o, &s->mean_std, sizeof(DltMeanStd), NULL)
@@ -227,10 +246,10 @@ static void put_root(Out *o, DltYaml *map, size_t offset, DltYaml *value)
             dlt_yaml_put(o->arena, map, root->fields[i].key, root->mark[i], value);
 }
 
-DltYaml *dlt_spec_resolve(const DltSpec *spec)
+DltYaml *dlt_spec_resolve(const DltSpec *spec, const char *folder)
 {
     struct DltSections *s = spec->sections;
-    Out o = {.spec = spec, .arena = spec->arena};
+    Out o = {.spec = spec, .arena = spec->arena, .folder = folder};
     const DltRoot *root = s->root.v;
     DltYaml *map = dlt_yaml_map(o.arena, DLT_NO_MARK);
     put_root(&o, map, offsetof(DltRoot, dltrain), word(&o, "1"));

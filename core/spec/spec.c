@@ -257,7 +257,7 @@ static DltStatus read_tree(DltSpec *spec, DltErr *err)
     dlt_names_prefer(spec->names, spec->tree);
     r.scope = dlt_spec_scope(spec);
     DLT_TRY(read_all(&r, data_err));
-    spec->resolved = dlt_spec_resolve(spec);
+    spec->resolved = dlt_spec_resolve(spec, NULL);
     return DLT_OK;
 }
 

@@ -190,6 +190,9 @@ DltStatus dlt_spec_read(DltArena *arena, const char *path, int n_override,
 DltStatus dlt_spec_read_stored(DltArena *arena, const DltStored *stored, int n_override,
                                const char *const *override, DltSpec **spec,
                                DltErr *err) DLT_CHECKED;
+/* The resolved config: every default written out; loads again as itself. Relative paths stay as they are, or
+ * are written behind `folder` (may be NULL), so that the text may lie elsewhere. */
+DltYaml *dlt_spec_resolve(const DltSpec *spec, const char *folder);
 /* A tokenizer as data.tokenizer is written ("gpt2", "{bpe: FILE}"), opened; files are relative to the
  * current folder. `at` and `path` name the text in messages. */
 DltStatus dlt_spec_tokenizer(DltArena *arena, const char *text, DltMark at, const char *path,

@@ -84,8 +84,10 @@ for config in *.yaml; do
 done
 rm -f ./*.resolved.yaml ./*.origin.yaml
 "$dltrain" train iris.yaml "train.for=1 epochs" --quiet --out run >/dev/null 2>&1
-cp run/resolved.yaml iris_run.yaml && "$dltrain" config iris_run.yaml 2>&1 | cmp -s - run/resolved.yaml
-verdict "resolved.yaml of a run folder loads as itself" $?
+"$dltrain" config run/resolved.yaml 2>&1 | cmp -s - run/resolved.yaml
+verdict "resolved.yaml of a run folder loads as itself, where it lies" $?
+"$dltrain" train run/resolved.yaml "train.for=1 epochs" --quiet --out deep/er/run >/dev/null 2>&1 && cmp -s run/resolved.yaml deep/er/run/resolved.yaml
+verdict "and trains again from there" $?
 "$dltrain" init table >starter.yaml && "$dltrain" check starter.yaml "data.train.csv=$root/datasets/samples/iris.csv" >/dev/null 2>&1
 verdict "what init writes loads" $?
 
