@@ -130,16 +130,20 @@ DLT_AMX void dlt_amx_end(void)
 DLT_AMX static void block_2x2(const DltAmxBlock *k, float *c, int64_t ldc)
 {
     const char *a = k->a, *b = k->b;
-    for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-        _tile_loadd(4, a, k->a_row);
-        _tile_loadd(6, b, k->b_row);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + k->b_half, k->b_row);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + k->a_half, k->a_row);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
+    int64_t group = 0;
+    do {
+        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
+            _tile_loadd(4, a, k->a_row);
+            _tile_loadd(6, b, k->b_row);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, b + k->b_half, k->b_row);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_loadd(5, a + k->a_half, k->a_row);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        a += k->a_group - k->steps * k->a_step;
+    } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
     _tile_stored(1, c + 16, ldc * 4);
     _tile_stored(2, c + 16 * ldc, ldc * 4);
@@ -149,13 +153,17 @@ DLT_AMX static void block_2x2(const DltAmxBlock *k, float *c, int64_t ldc)
 DLT_AMX static void block_1x2(const DltAmxBlock *k, float *c, int64_t ldc)
 {
     const char *a = k->a, *b = k->b;
-    for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-        _tile_loadd(4, a, k->a_row);
-        _tile_loadd(6, b, k->b_row);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + k->b_half, k->b_row);
-        _tile_dpbf16ps(1, 4, 7);
-    }
+    int64_t group = 0;
+    do {
+        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
+            _tile_loadd(4, a, k->a_row);
+            _tile_loadd(6, b, k->b_row);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(7, b + k->b_half, k->b_row);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        a += k->a_group - k->steps * k->a_step;
+    } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
     _tile_stored(1, c + 16, ldc * 4);
 }
@@ -163,13 +171,17 @@ DLT_AMX static void block_1x2(const DltAmxBlock *k, float *c, int64_t ldc)
 DLT_AMX static void block_2x1(const DltAmxBlock *k, float *c, int64_t ldc)
 {
     const char *a = k->a, *b = k->b;
-    for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-        _tile_loadd(4, a, k->a_row);
-        _tile_loadd(6, b, k->b_row);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a + k->a_half, k->a_row);
-        _tile_dpbf16ps(2, 5, 6);
-    }
+    int64_t group = 0;
+    do {
+        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
+            _tile_loadd(4, a, k->a_row);
+            _tile_loadd(6, b, k->b_row);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, a + k->a_half, k->a_row);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        a += k->a_group - k->steps * k->a_step;
+    } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
     _tile_stored(2, c + 16 * ldc, ldc * 4);
 }
@@ -177,11 +189,15 @@ DLT_AMX static void block_2x1(const DltAmxBlock *k, float *c, int64_t ldc)
 DLT_AMX static void block_1x1(const DltAmxBlock *k, float *c, int64_t ldc)
 {
     const char *a = k->a, *b = k->b;
-    for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-        _tile_loadd(4, a, k->a_row);
-        _tile_loadd(6, b, k->b_row);
-        _tile_dpbf16ps(0, 4, 6);
-    }
+    int64_t group = 0;
+    do {
+        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
+            _tile_loadd(4, a, k->a_row);
+            _tile_loadd(6, b, k->b_row);
+            _tile_dpbf16ps(0, 4, 6);
+        }
+        a += k->a_group - k->steps * k->a_step;
+    } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
 }
 

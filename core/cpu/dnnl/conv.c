@@ -74,8 +74,9 @@ static DltStatus bwd_filter(const DltCall *c, DltErr *err)
 static const DltKernel fwd_k = {"conv_fwd.cpu.onednn", accepts, prepare, fwd};
 static const DltKernel bwd_data_k = {"conv_bwd_data.cpu.onednn", accepts, prepare, bwd_data};
 static const DltKernel bwd_filter_k = {"conv_bwd_filter.cpu.onednn", accepts, prepare, bwd_filter};
-const DltKernel *const dlt_fast_conv_fwd[] = {&dlt_fast_wino_fwd, &fwd_k, NULL};
-const DltKernel *const dlt_fast_conv_bwd_data[] = {&dlt_fast_wino_bwd_data, &bwd_data_k, NULL};
+const DltKernel *const dlt_fast_conv_fwd[] = {&dlt_fast_wino_fwd, &dlt_low_conv_fwd, &fwd_k, NULL};
+const DltKernel *const dlt_fast_conv_bwd_data[] = {&dlt_fast_wino_bwd_data, &dlt_low_conv_bwd_data,
+                                                   &bwd_data_k, NULL};
 const DltKernel *const dlt_fast_conv_bwd_filter[] = {&dlt_fast_wino_bwd_filter,   &dlt_low_filter,
                                                      &dlt_low_first_filter,       &bwd_filter_k,
                                                      &dlt_fast_first_conv_filter, NULL};
