@@ -1,6 +1,7 @@
-/* matmul for AVX-512 where c has many rows: b is packed whole into strips first, then each task takes a band of rows, packs
- * its a by blocks of some hundred terms, [group of 8 rows][k][8], which stay in the second-level cache while all
- * strips of b go by, each of which stays in the first-level cache. Each sum runs over k in order, in blocks that
+/* matmul for AVX-512 where c has many rows: b is packed whole into strips first, then each task takes a band of rows and
+ * packs its a, [block of some hundred terms][group of 8 rows][k][8], some blocks at a time, which stay in the
+ * second-level cache while all strips of b go by, a block of which stays in the first-level cache. c's columns of a
+ * strip meet all these blocks in a row, so that they go to memory seldom. Each sum runs over k in order, in blocks that
  * depend on k alone, so bands (which depend on the threads) change no bit. Goto & van de Geijn 2008. */
 #include "cpu/dnnl/product.h"
 
@@ -10,6 +11,7 @@ enum {
     COLS = DLT_STRIP_VECTORS * LANES,
     DEPTH = 192, /* terms of a block: a strip of 36 KiB */
     BAND = 384,  /* rows of a task, most: a block of 288 KiB */
+    STAY = 4,    /* blocks of a that stay: 1.1 MiB of 2 */
     LEAST_ROWS = 256,
     LEAST_COLS = 48,
     STRIP_GRAIN = 4
@@ -19,7 +21,7 @@ typedef struct Tall {
     DltProductTask p;
     int64_t blocks; /* of k */
     float *b;       /* [block][strip][terms][width] */
-    float *a;       /* of each thread [BAND / 8][DEPTH][8] */
+    float *a;       /* of each thread [STAY][BAND / 8][DEPTH][8] */
 } Tall;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -121,29 +123,45 @@ DLT_CLONES static void pack_a(const DltProductTask *p, int64_t row, int64_t rows
                 p->a[(row + r) * across + (k + i) * along];
 }
 
+/* Where block `block` of the packed a lies. */
+static float *block_at(float *a, int64_t block)
+{
+    return a + block % STAY * BAND * DEPTH;
+}
+
+/* Rows [row, row + rows) and strip s of c: the terms of blocks [from, to). */
+static void strip(const Tall *t, int64_t row, int64_t rows, int64_t s, int64_t from, int64_t to,
+                  float *a)
+{
+    const DltGemm *g = &t->p.g;
+    int64_t col = strip_begin(t, s), end = strip_begin(t, s + 1);
+    int64_t n = (end < g->n ? end : g->n) - col, offset = row * g->n + col;
+    for (int64_t i = from; i < to; i++) {
+        int64_t kc = block_begin(t, i + 1) - block_begin(t, i);
+        DltColumn c = {.a = {block_at(a, i), 1, ROWS},
+                       .b = strip_at(t, i, s),
+                       .rows = rows,
+                       .kc = kc,
+                       .n = n,
+                       .ldc = g->n,
+                       .group = ROWS * kc,
+                       .c = t->p.c + offset,
+                       .add = i > 0};
+        dlt_strip_columns(&c, end - col);
+    }
+    if (to == t->blocks) dlt_product_epilogue(&t->p, offset, rows, col, n);
+}
+
 /* Rows [row, row + rows) of c. */
 static void band(const Tall *t, int64_t row, int64_t rows, float *a)
 {
-    const DltProductTask *p = &t->p;
-    const DltGemm *g = &p->g;
-    for (int64_t i = 0; i < t->blocks; i++) {
-        int64_t k = block_begin(t, i), kc = block_begin(t, i + 1) - k;
-        pack_a(p, row, rows, k, kc, a);
-        for (int64_t s = 0; s < p->strips; s++) {
-            int64_t col = strip_begin(t, s), to = strip_begin(t, s + 1);
-            int64_t n = (to < g->n ? to : g->n) - col, offset = row * g->n + col;
-            DltColumn c = {.a = {a, 1, ROWS},
-                           .b = strip_at(t, i, s),
-                           .rows = rows,
-                           .kc = kc,
-                           .n = n,
-                           .ldc = g->n,
-                           .group = ROWS * kc,
-                           .c = p->c + offset,
-                           .add = k > 0};
-            dlt_strip_columns(&c, to - col);
-            if (i + 1 == t->blocks) dlt_product_epilogue(p, offset, rows, col, n);
-        }
+    for (int64_t from = 0, to; from < t->blocks; from = to) {
+        to = from + STAY < t->blocks ? from + STAY : t->blocks;
+        for (int64_t i = from; i < to; i++)
+            pack_a(&t->p, row, rows, block_begin(t, i), block_begin(t, i + 1) - block_begin(t, i),
+                   block_at(a, i));
+        for (int64_t s = 0; s < t->p.strips; s++)
+            strip(t, row, rows, s, from, to, a);
     }
 }
 
@@ -151,7 +169,7 @@ static void task(void *ctx, int64_t begin, int64_t end)
 {
     const Tall *t = ctx;
     int64_t groups = up(t->p.g.m, ROWS) / ROWS;
-    float *a = t->a + dlt_fast_worker() * (int64_t)BAND * DEPTH;
+    float *a = t->a + dlt_fast_worker() * (int64_t)STAY * BAND * DEPTH;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i * groups / t->p.bands * ROWS, to = (i + 1) * groups / t->p.bands * ROWS;
         band(t, row, (to < t->p.g.m ? to : t->p.g.m) - row, a);
@@ -162,7 +180,7 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 {
     (void)err;
     DltGemm g = dlt_matmul_gemm(n);
-    int64_t a = (int64_t)dlt_cpu_threads(dev) * BAND * DEPTH;
+    int64_t a = (int64_t)dlt_cpu_threads(dev) * STAY * BAND * DEPTH;
     p->work_bytes = (size_t)(g.k * up(g.n, LANES) + a) * sizeof(float);
     return DLT_OK;
 }
