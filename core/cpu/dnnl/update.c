@@ -60,20 +60,24 @@ DLT_CLONES static void plain_sgd(const Update *u, int64_t begin, int64_t end)
         w[i] -= lr * (g[i] * scale + decay * w[i]);
 }
 
-/* m, v moments of g'; w = shrink w - step m / (sqrt(v) root + eps) */
+/* m, v moments of g'; w = shrink w - step m / (sqrt(v) root + eps). The decay is rounded by itself, as PyTorch and the
+ * plain kernel do: one rounding for both loses another part of a decay of 1e-7, and after 200 updates of LeNet the loss
+ * was 1.3e-3 away. */
 DLT_CLONES static void adam(const Update *u, int64_t begin, int64_t end)
 {
     float *w = u->w, *s1 = u->s1, *s2 = u->s2, b1 = u->b1, b2 = u->b2, c1 = u->c1, c2 = u->c2;
     float scale = u->scale, decay = u->decay, eps = u->eps, step = u->step, root = u->root;
     float shrink = u->shrink;
     const float *grad = u->g;
+    for (int64_t i = begin; shrink < 1 && i < end; i++)
+        w[i] *= shrink;
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; i++) {
         float g = grad[i] * scale + decay * w[i];
         float m = b1 * s1[i] + c1 * g, v = b2 * s2[i] + c2 * g * g;
         s1[i] = m;
         s2[i] = v;
-        w[i] = w[i] * shrink - step * m / (sqrtf(v) * root + eps);
+        w[i] -= step * m / (sqrtf(v) * root + eps);
     }
 }
 
