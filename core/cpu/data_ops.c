@@ -1,6 +1,7 @@
 /* Fetch: gathers a batch out of the raw samples by ticket, normalises and augments. Random numbers
  * are keyed by (seed, epoch, sample), so the batch depends on nothing else. */
 #include "ops/data_ops.h"
+#include "cpu/device.h"
 #include "cpu/plain.h"
 
 typedef struct Fetch {
@@ -43,9 +44,14 @@ static void plain_sample(const Fetch *f, const int32_t *ticket, DltReal *x)
     for (int64_t first = 0; first < f->per_sample; first += inner) {
         DltReal mean = mean_at(f, first), rstd = rstd_at(f, first);
         int64_t end = first + inner < f->per_sample ? first + inner : f->per_sample;
-        for (int64_t i = first; i < end; i++) {
-            x[i] = (raw_at(f, ticket[DLT_TICKET_ROW], i) * scale - mean) * rstd;
+        if (f->data->dtype == DLT_U8) {
+            int64_t at = ticket[DLT_TICKET_ROW] * f->per_sample + first;
+            dlt_cpu_normalize_bytes((const uint8_t *)f->raw + at, x + first, end - first, scale,
+                                    mean, rstd);
+            continue;
         }
+        for (int64_t i = first; i < end; i++)
+            x[i] = (raw_at(f, ticket[DLT_TICKET_ROW], i) * scale - mean) * rstd;
     }
 }
 

@@ -42,6 +42,9 @@ void dlt_cpu_relax(void);
 
 /* Sum of x^2 in a fixed order, in the processor's widest vectors. */
 double dlt_cpu_squares(const DltReal *x, int64_t n);
+/* y = (x scale - mean) rstd of bytes, rounded after each operation, in the widest vectors too. */
+void dlt_cpu_normalize_bytes(const uint8_t *x, DltReal *y, int64_t n, DltReal scale, DltReal mean,
+                             DltReal rstd);
 
 /* The processor's name and the memory that this process may use (control group counted). */
 void dlt_cpu_machine(DltDeviceInfo *info);

@@ -1,7 +1,7 @@
 /* The one file of the CPU backend that knows instruction sets: a register tile for AVX2 with fused
- * multiply-add (Intel Haswell, AMD Zen and later), sums of squares, conversions to and from bf16, and the
- * pause of a spinning thread. Chosen when a
- * kernel is selected, by what the processor says; other machines use the portable forms. */
+ * multiply-add (Intel Haswell, AMD Zen and later), sums of squares, bytes normalised, conversions to and from bf16, and
+ * the pause of a spinning thread. Chosen when a kernel is selected, by what the processor says; other machines use the
+ * portable forms. */
 #include "cpu/device.h"
 #include "cpu/gemm.h"
 
@@ -42,6 +42,13 @@ CLONES double dlt_cpu_squares(const DltReal *x, int64_t n)
     for (int k = 0; k < LANES; k++)
         eight[k % 8] += lane[k];
     return dlt_lanes_total(eight);
+}
+
+CLONES void dlt_cpu_normalize_bytes(const uint8_t *restrict x, DltReal *restrict y, int64_t n,
+                                    DltReal scale, DltReal mean, DltReal rstd)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ((DltReal)x[i] * scale - mean) * rstd;
 }
 
 /* The rounding of dlt_bf16_from without branches. */
