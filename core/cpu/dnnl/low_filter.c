@@ -5,7 +5,7 @@
  * offset into its class. All classes together hold x twice. */
 #include "cpu/dnnl/low_filter.h"
 
-enum { BANDS = 8, LEAST_TERMS = 256, MAX_STRIDE = 2 };
+enum { BANDS = 8, LEAST_TERMS = 512, MAX_STRIDE = 2 };
 
 bool dlt_filter_fits(const DltNode *n)
 {
@@ -139,19 +139,38 @@ typedef struct PairRow {
     uint16_t *out;
 } PairRow;
 
-DLT_CLONES static void pair_row(const PairRow *r)
+/* Pairs [from, to); inside: no number of theirs is outside of the row. */
+DLT_INLINE void some_pairs(const PairRow *r, int64_t from, int64_t to, int64_t channels,
+                           bool inside)
 {
-    uint16_t *out = r->out;
-    for (int64_t j = 0; j < r->count; j++, out += 2 * r->c) {
+    uint16_t *out = r->out + from * 2 * channels;
+    for (int64_t j = from; j < to; j++, out += 2 * channels) {
         int64_t w0 = r->first + 2 * j * r->step, w1 = w0 + r->step;
-        const uint16_t *even = w0 >= 0 && w0 < r->w ? r->x + w0 * r->c : r->zero;
-        const uint16_t *odd = w1 >= 0 && w1 < r->w ? r->x + w1 * r->c : r->zero;
-        for (int64_t c = 0; c < r->c; c += 16) {
+        bool in0 = inside || (w0 >= 0 && w0 < r->w), in1 = inside || (w1 >= 0 && w1 < r->w);
+        const uint16_t *even = in0 ? r->x + w0 * channels : r->zero;
+        const uint16_t *odd = in1 ? r->x + w1 * channels : r->zero;
+        for (int64_t c = 0; c < channels; c += 16) {
             DltU16 lo = __builtin_convertvector(*(const DltH16 *)(even + c), DltU16);
             DltU16 hi = __builtin_convertvector(*(const DltH16 *)(odd + c), DltU16);
             *(DltU16 *)(out + 2 * c) = lo | hi << 16;
         }
     }
+}
+
+DLT_CLONES static void pair_row(const PairRow *r)
+{
+    int64_t begin = r->first < 0 ? (-r->first + 2 * r->step - 1) / (2 * r->step) : 0;
+    int64_t room = r->w - 1 - r->first - r->step, end = room < 0 ? 0 : room / (2 * r->step) + 1;
+    if (end > r->count) end = r->count;
+    if (begin > end) begin = end;
+    some_pairs(r, 0, begin, r->c, false);
+    if (r->c == 16)
+        some_pairs(r, begin, end, 16, true);
+    else if (r->c == 32)
+        some_pairs(r, begin, end, 32, true);
+    else
+        some_pairs(r, begin, end, r->c, true);
+    some_pairs(r, end, r->count, r->c, false);
 }
 
 /* Image n as number g of its group into one class: rows of remainder r, columns of remainder s, `odd` pairs begin at
