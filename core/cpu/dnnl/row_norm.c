@@ -1,7 +1,7 @@
 /* Layer norm and RMS norm over the last axis in f32 vectors; RMS norm is the same without the mean. Rows of bf16 are
  * widened on the stack, and what is made of them is rounded once. Backward goes over the rows once: dx of a row, and the row's share of the parameter gradients into the
  * partial sums of its band. Bands are fixed by the shape, so results do not depend on the threads. */
-#include "cpu/dnnl/fast.h"
+#include "cpu/dnnl/tile.h"
 #include "ops/norm.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static Norm norm_of(const DltCall *call, const DltTensor *x)
         .rows = dlt_rows(x), .c = dlt_width(x), .eps = attr->eps, .low = x->dtype == DLT_BF16};
 }
 
-static inline __attribute__((always_inline)) float lanes_total(const float lane[LANES])
+DLT_INLINE float lanes_total(const float lane[LANES])
 {
     float half[8];
     for (int k = 0; k < 8; k++)
@@ -63,16 +63,19 @@ static inline __attribute__((always_inline)) float lanes_total(const float lane[
 }
 
 /* sum of (x - from)^power, power 1 or 2. */
-static inline __attribute__((always_inline)) float power_sum(const float *x, float from, int power,
-                                                             int64_t n)
+DLT_INLINE float power_sum(const float *x, float from, int power, int64_t n)
 {
-    float lane[LANES] = {0};
+    DltV8 left = {0}, right = {0};
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            float d = x[i + k] - from;
-            lane[k] += power == 2 ? d * d : d;
-        }
+    for (; i + LANES <= n; i += LANES) {
+        DltV8 d = *(const DltV8 *)(x + i) - from, e = *(const DltV8 *)(x + i + 8) - from;
+        if (power == 2) d *= d, e *= e;
+        left += d;
+        right += e;
+    }
+    float lane[LANES];
+    *(DltV8 *)lane = left;
+    *(DltV8 *)(lane + 8) = right;
     for (int k = 0; i + k < n; k++) {
         float d = x[i + k] - from;
         lane[k] += power == 2 ? d * d : d;
@@ -154,14 +157,19 @@ DLT_CLONES static void backward_row(const Norm *n, int64_t r, const Row *row, fl
 {
     const float *dy = row->dy, *x = row->x, *w = n->w, *dsum = row->dsum;
     float *dx = row->dx, mean = n->mean ? n->mean[r] : 0, rstd = n->rstd[r];
-    float g_lane[LANES] = {0}, gx_lane[LANES] = {0};
+    float g_lane[LANES], gx_lane[LANES];
+    DltV8 g_sum[2] = {{0}}, gx_sum[2] = {{0}};
     int64_t i = 0;
     for (; i + LANES <= n->c; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            float g = dy[i + k] * w[i + k];
-            g_lane[k] += g;
-            gx_lane[k] += g * (x[i + k] - mean);
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            int64_t at = i + 8 * k;
+            DltV8 g = *(const DltV8 *)(dy + at) * *(const DltV8 *)(w + at);
+            g_sum[k] += g;
+            gx_sum[k] += g * (*(const DltV8 *)(x + at) - mean);
         }
+    memcpy(g_lane, g_sum, sizeof g_lane);
+    memcpy(gx_lane, gx_sum, sizeof gx_lane);
     for (int k = 0; i + k < n->c; k++) {
         float g = dy[i + k] * w[i + k];
         g_lane[k] += g;
