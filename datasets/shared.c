@@ -4,17 +4,36 @@
 #include "base/sys.h"
 #include "datasets/reader.h"
 
+#include <string.h>
+
 typedef struct Hashes {
     uint64_t *v;
     int64_t x_bytes;
 } Hashes;
+
+/* Eight bytes at a time in four lanes, where dlt_hash's step a byte takes 60 ms for Fashion-MNIST. High bits fall back
+ * down behind each product, or two changes there would undo each other. */
+static uint64_t hash_sample(const char *x, size_t n)
+{
+    enum { N_LANE = 4 };
+    uint64_t lane[N_LANE] = {1, 2, 3, 4}, word[N_LANE];
+    size_t at = 0;
+    for (; at + sizeof word <= n; at += sizeof word) {
+        memcpy(word, x + at, sizeof word);
+        for (int k = 0; k < N_LANE; k++) {
+            uint64_t h = (lane[k] ^ word[k]) * 0x9E3779B97F4A7C15u;
+            lane[k] = h ^ h >> 32;
+        }
+    }
+    return dlt_hash(lane, sizeof lane, dlt_hash(x + at, n - at, 0));
+}
 
 static DltStatus hash_samples(const DltSamples *c, DltErr *err)
 {
     (void)err;
     Hashes *h = c->ctx;
     for (int64_t i = 0; i < c->n; i++)
-        h->v[c->first + i] = dlt_hash((const char *)c->x + i * h->x_bytes, (size_t)h->x_bytes, 0);
+        h->v[c->first + i] = hash_sample((const char *)c->x + i * h->x_bytes, (size_t)h->x_bytes);
     return DLT_OK;
 }
 
