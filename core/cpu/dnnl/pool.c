@@ -1,6 +1,7 @@
 /* Max and average pooling on channel-blocked images: the inner loop runs over the block of 8 or 16 channels,
  * which the compiler turns into vectors. Windows and padding as ops/conv.h says; plain layout is left to
  * the plain kernel. */
+#include "cpu/dnnl/pool_image.h"
 #include "cpu/dnnl/tile.h"
 
 enum { MAX_BLOCK = 16 };
@@ -9,8 +10,8 @@ typedef struct Pool {
     const DltPool *a;
     int64_t h, w, p, q, blk; /* of x and y */
     bool low;                /* x and y are bf16: tiled maxima and averages only */
-    const float *x;          /* fwd: input; bwd: dy */
-    float *y;                /* fwd: output; bwd: dx */
+    const void *x;           /* fwd: input; bwd: dy */
+    void *y;                 /* fwd: output; bwd: dx */
     uint8_t *index;
 } Pool;
 
@@ -64,7 +65,6 @@ static bool is_tiled(const Pool *k)
 }
 
 typedef uint8_t B8 __attribute__((vector_size(8), aligned(1), may_alias));
-typedef uint8_t B16 __attribute__((vector_size(16), aligned(1), may_alias));
 
 #define NAME(f) f##_8
 #define V DltV8
@@ -85,7 +85,7 @@ typedef uint8_t B16 __attribute__((vector_size(16), aligned(1), may_alias));
 #define NAME(f) f##_16
 #define V DltV16
 #define I DltI16
-#define B B16
+#define B DltB16
 #define LANES 16
 #define LOAD dlt_v16_load
 #define CUT dlt_v16_cut
@@ -137,6 +137,23 @@ DLT_CLONES static void tiled_bwd(void *ctx, int64_t begin, int64_t end)
         tiled(k, begin * k->p, end * k->p, true, false);
 }
 
+bool dlt_pool_is_tiled(const DltPool *a)
+{
+    bool side_by_side = a->kernel[0] == a->stride[0] && a->kernel[1] == a->stride[1];
+    return a->max && side_by_side && a->kernel[0] * a->kernel[1] < 255 &&
+           a->pad[0] + a->pad[1] + a->pad[2] + a->pad[3] == 0 && !a->ceil;
+}
+
+DLT_CLONES void dlt_pool_image(const DltPoolImage *m, bool back)
+{
+    Pool k = {.a = m->a, .h = m->a->in_hw[0], .w = m->pitch, .p = m->p, .q = m->q, .blk = m->c};
+    k.x = m->x, k.y = m->y, k.index = m->index, k.low = back;
+    if (back)
+        tiled(&k, 0, k.p, true, true);
+    else
+        tiled(&k, 0, k.p, false, false);
+}
+
 /* Task: planes [begin, end) of N * C / blk. */
 DLT_CLONES static void max_fwd(void *ctx, int64_t begin, int64_t end)
 {
@@ -145,12 +162,13 @@ DLT_CLONES static void max_fwd(void *ctx, int64_t begin, int64_t end)
         for (int64_t i = 0; i < k->p; i++)
             for (int64_t j = 0; j < k->q; j++) {
                 int64_t o = ((plane * k->p + i) * k->q + j) * k->blk;
-                const float *x = k->x + plane * k->h * k->w * k->blk;
+                const float *x = (const float *)k->x + plane * k->h * k->w * k->blk;
+                float *y = (float *)k->y + o;
                 uint8_t *index = k->index ? k->index + o : NULL;
                 if (k->blk == 8)
-                    max_pixel(k, 8, x, i, j, k->y + o, index);
+                    max_pixel(k, 8, x, i, j, y, index);
                 else
-                    max_pixel(k, 16, x, i, j, k->y + o, index);
+                    max_pixel(k, 16, x, i, j, y, index);
             }
 }
 
@@ -158,7 +176,8 @@ DLT_CLONES static void max_bwd(void *ctx, int64_t begin, int64_t end)
 {
     const Pool *k = ctx;
     for (int64_t plane = begin; plane < end; plane++) {
-        float *dx = k->y + plane * k->h * k->w * k->blk;
+        float *dx = (float *)k->y + plane * k->h * k->w * k->blk;
+        const float *dy = k->x;
         memset(dx, 0, (size_t)(k->h * k->w * k->blk) * sizeof *dx);
         for (int64_t i = 0; i < k->p; i++)
             for (int64_t j = 0; j < k->q; j++) {
@@ -173,7 +192,7 @@ DLT_CLONES static void max_bwd(void *ctx, int64_t begin, int64_t end)
                         uint8_t here = (uint8_t)((r - top) * k->a->kernel[1] + s - left);
                         float *d = dx + (r * k->w + s) * k->blk;
                         for (int64_t c = 0; c < k->blk; c++)
-                            d[c] += k->index[o + c] == here ? k->x[o + c] : 0.0f;
+                            d[c] += k->index[o + c] == here ? dy[o + c] : 0.0f;
                     }
             }
     }

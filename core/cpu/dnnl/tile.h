@@ -60,6 +60,7 @@ typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t DltI16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t DltU16 __attribute__((vector_size(64), aligned(2), may_alias));
 typedef uint16_t DltH16 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint8_t DltB16 __attribute__((vector_size(16), aligned(1), may_alias));
 
 DLT_INLINE void dlt_v16_relu(DltV16 *v)
 {
