@@ -121,7 +121,9 @@ static const DltField *find_option(const DltCommand *c, const char *word, size_t
 
 static DltStatus set_option(DltArgs *a, const DltField *f, const char *value, DltErr *err)
 {
+    char name[64];
     void *member = (char *)a + f->offset;
+    dlt_option_name(f, name);
     if (f->type == DLT_T_BOOL) {
         *(bool *)member = true;
         return DLT_OK;
@@ -133,16 +135,15 @@ static DltStatus set_option(DltArgs *a, const DltField *f, const char *value, Dl
     if (f->type == DLT_T_FLOAT) {
         double x = 0;
         if (!dlt_parse_float(value, &x) || x < f->lo || x > f->hi)
-            return dlt_err_at(err, DLT_E_CONFIG, command_line,
-                              "--%s: '%s' is no number in [%g, %g]", f->key, value, f->lo, f->hi);
+            return dlt_err_at(err, DLT_E_CONFIG, command_line, "%s: '%s' is no number in [%g, %g]",
+                              name, value, f->lo, f->hi);
         *(double *)member = x;
         return DLT_OK;
     }
     int64_t v = 0;
     if (!dlt_parse_int(value, &v) || (double)v < f->lo || (double)v > f->hi)
         return dlt_err_at(err, DLT_E_CONFIG, command_line,
-                          "--%s: '%s' is no whole number in [%.0f, %.0f]", f->key, value, f->lo,
-                          f->hi);
+                          "%s: '%s' is no whole number in [%.0f, %.0f]", name, value, f->lo, f->hi);
     *(int64_t *)member = v;
     return DLT_OK;
 }
@@ -159,13 +160,15 @@ static DltStatus read_option(const DltCommand *c, char *const argv[], int argc, 
     size_t n = equal ? (size_t)(equal - word) : strlen(word);
     const DltField *f = find_option(c, word, n, err);
     if (!f) return DLT_E_CONFIG;
+    char name[64];
+    dlt_option_name(f, name);
     if (f->type == DLT_T_BOOL && equal)
-        return dlt_err_at(err, DLT_E_CONFIG, command_line, "--%s takes no value", f->key);
+        return dlt_err_at(err, DLT_E_CONFIG, command_line, "%s takes no value", name);
     const char *value = equal ? equal + 1 : NULL;
     if (f->type != DLT_T_BOOL && !value) {
         if (*i + 1 >= argc)
-            return dlt_err_at(err, DLT_E_CONFIG, command_line, "--%s needs a value: --%s %s",
-                              f->key, f->key, f->unit);
+            return dlt_err_at(err, DLT_E_CONFIG, command_line, "%s needs a value: %s %s", name,
+                              name, f->unit);
         value = argv[++*i];
     }
     return set_option(a, f, value, err);

@@ -177,10 +177,12 @@ static DltStatus read_sample(DltReader *r, const DltYaml *tree)
     r->spec->sample.prompt = o->prompt;
     r->spec->sample.tokens = o->tokens;
     r->spec->sample.temperature = o->temperature;
-    const char *why = !spec->data.source[DLT_TRAIN].def ? NULL
-                      : !spec->data.tokenizer           ? "the data have no tokenizer"
-                      : spec->data.mask.share > 0       ? "with data.mask it sees both sides"
-                                                        : NULL;
+    /* a tokenizer that an error kept from being read is not missed twice */
+    bool unread = !spec->data.source[DLT_TRAIN].def || (!spec->data.tokenizer && r->err->n > 0);
+    const char *why = unread                      ? NULL
+                      : !spec->data.tokenizer     ? "the data have no tokenizer"
+                      : spec->data.mask.share > 0 ? "with data.mask it sees both sides"
+                                                  : NULL;
     if (!why && o->prompt && !o->prompt[0]) why = "its prompt is empty; leave it out";
     if (!why) return DLT_OK;
     return dlt_err_at(r->err, DLT_E_CONFIG, tree->at, "eval.sample: the model cannot write: %s",

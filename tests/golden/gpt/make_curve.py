@@ -3,6 +3,7 @@
 initial weights and batches. Run by hand with Debian's python3 (torch 1.13); the test reads the file only.
 
 usage: make_curve.py DLTRAIN [f32|f64] >curve.txt    (default f32, as committed)
+       make_curve.py DLTRAIN bf16 >curve_bf16.txt    (autocast, on a GPU: PyTorch 2.11, cuDNN 9.19, an H200)
 
 As for tests/golden/lenet: the initial weights are those of a checkpoint after one update with a learning
 rate of 1e-30; the order of the samples is dltrain's documented one, whose second writing-down is
@@ -70,7 +71,7 @@ def forward(p, ids):
         return F.linear(x, p[name + ".weight"], p[name + ".bias"])
 
     n, t = ids.shape
-    mask = torch.ones(t, t, dtype=torch.bool).triu(1)
+    mask = torch.ones(t, t, dtype=torch.bool, device=ids.device).triu(1)
     x = p["wte.weight"][ids] + p["wpe.weight"][:t]
     for k in range(DEPTH):
         at = "h.%d.body" % k
@@ -85,11 +86,13 @@ def forward(p, ids):
 
 
 def main():
-    dtype = {"f32": np.float32, "f64": np.float64}[sys.argv[2] if len(sys.argv) > 2 else "f32"]
+    kind = sys.argv[2] if len(sys.argv) > 2 else "f32"
+    dtype, device = np.float64 if kind == "f64" else np.float32, "cuda" if kind == "bf16" else "cpu"
     text = open(HERE + "/../../../datasets/samples/shakespeare.txt", encoding="utf-8").read()
     number = {c: i for i, c in enumerate(sorted(set(text)))}
     x, y = windows(np.array([number[c] for c in text]))
-    p = first_weights(sys.argv[1], dtype)
+    x, y = x.to(device), y.to(device)
+    p = {n: t.detach().to(device).requires_grad_() for n, t in first_weights(sys.argv[1], dtype).items()}
     plain = [t for n, t in p.items() if n.endswith(".bias") or "norm" in n or n.startswith(("ln_f", "wpe"))]
     rest = [t for t in p.values() if not any(t is q for q in plain)]
     groups = [{"params": rest, "weight_decay": DECAY}, {"params": plain, "weight_decay": 0}]
@@ -99,7 +102,8 @@ def main():
         samples += order(len(x), len(samples) // len(x), len(x))
     for step in range(STEPS):
         ids = samples[step * BATCH : (step + 1) * BATCH]
-        loss = F.cross_entropy(forward(p, x[ids]).flatten(0, 1), y[ids].flatten())
+        with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
+            loss = F.cross_entropy(forward(p, x[ids]).flatten(0, 1), y[ids].flatten())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(p.values(), CLIP)
