@@ -251,12 +251,13 @@ static DltStatus prepare_best(const DltNode *n, DltDevice *dev, DltPrep *prep, D
     DltDnnProblem p = problem_of(n, &s);
     const DltEpilogue *e = &((const DltConv *)n->attr)->ep;
     snprintf(key, sizeof key,
-             "tile %s sm%d n%d | %d %s %lldx%lldx%lldx%lld k%lld r%lld pad%lld,%lld,%lld,%lld "
+             "tile.2 %s %s sm%d n%d | %d %s %lldx%lldx%lldx%lld k%lld r%lld pad%lld,%lld,%lld,%lld "
              "bias%d act%d grad%d",
-             dev->name, dev->capability, dev->n_sm, (int)p.kind, dlt_dtype_name(p.dtype),
-             (long long)p.n, (long long)p.c, (long long)p.h, (long long)p.w, (long long)p.k,
-             (long long)p.r, (long long)p.pad[0], (long long)p.pad[1], (long long)p.pad[2],
-             (long long)p.pad[3], n->in[2] != NULL, (int)e->act.fn, (int)e->act_grad.fn);
+             dlt_dnn_version(dev), dev->name, dev->capability, dev->n_sm, (int)p.kind,
+             dlt_dtype_name(p.dtype), (long long)p.n, (long long)p.c, (long long)p.h,
+             (long long)p.w, (long long)p.k, (long long)p.r, (long long)p.pad[0],
+             (long long)p.pad[1], (long long)p.pad[2], (long long)p.pad[3], n->in[2] != NULL,
+             (int)e->act.fn, (int)e->act_grad.fn);
     DltCudaWay way[2] = {{accepts_dnn, prepare_dnn, launch_dnn}, *tile_way(n)};
     return dlt_cuda_two_prepare(n, dev, prep, way, key, err);
 }
