@@ -61,6 +61,19 @@ DltStatus dlt_window_check(const DltOpts *o, const DltWindowOpts *w, DltErr *err
     return check_pad(o, w, err);
 }
 
+/* For ceil(size / stride) windows. An odd kernel gets the same on both sides, so that it looks around its
+ * middle as it does without strides; only where the last rows were then not seen, and for even
+ * kernels, as little as is needed, the odd row behind. */
+static void same_pad(int64_t size, int64_t stride, int64_t reach, int64_t *before, int64_t *after)
+{
+    int64_t seen = (size + stride - 1) / stride * stride - stride + reach; /* by all windows */
+    *before = *after = (reach - 1) / 2;
+    if (reach % 2 != 0 && seen - *before >= size) return;
+    int64_t total = seen > size ? seen - size : 0;
+    *before = total / 2;
+    *after = total - *before;
+}
+
 bool dlt_window_resolve(DltBuild *b, const DltOpts *o, const DltWindowOpts *w, const DltTensor *x,
                         DltWindow *out)
 {
@@ -73,10 +86,7 @@ bool dlt_window_resolve(DltBuild *b, const DltOpts *o, const DltWindowOpts *w, c
         int64_t dilation = dim_of(&w->dilation, axis, 1);
         int64_t reach = dilation * (kernel - 1) + 1; /* rows one window spans */
         if (same) {
-            int64_t want = (size + stride - 1) / stride;
-            int64_t total = (want - 1) * stride + reach - size;
-            before = total > 0 ? total / 2 : 0;
-            after = total > 0 ? total - before : 0;
+            same_pad(size, stride, reach, &before, &after);
         } else {
             DLT_BUG_ON(!fixed_pad(&w->pad, axis, &before)); /* dlt_window_check has seen it */
             after = before;

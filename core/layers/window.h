@@ -21,7 +21,7 @@ typedef struct DltWindow {
 enum { DLT_MAX_WINDOW = 65536 }; /* bound of kernel, stride, dilation and pad */
 #define DLT_PAD_HELP                                                                               \
     "zeros around the image: a number, [height, width], `valid` (0) or `same` (output "            \
-    "ceil(size / stride), an odd row or column of padding at the bottom and right)"
+    "ceil(size / stride); (kernel - 1) / 2 on each side, for even kernels one more behind)"
 
 /* What can be told without the input: at most two numbers each, pad is one of its forms. */
 DltStatus dlt_window_check(const DltOpts *o, const DltWindowOpts *w, DltErr *err) DLT_CHECKED;

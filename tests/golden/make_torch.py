@@ -63,12 +63,14 @@ def dense_cases():
 
 
 def same_pad(x, kernel, stride, dilation=(1, 1), value=0.0):
-    """TensorFlow's SAME: output ceil(size / stride), the odd row or column at the end."""
+    """Output ceil(size / stride): (kernel - 1) / 2 on both sides as PyTorch's padding is given; for even
+    kernels, or where that leaves the last rows unseen, TensorFlow's SAME, the odd row at the end."""
     pads = []
     for axis in (1, 0):
         size, reach = x.shape[2 + axis], dilation[axis] * (kernel[axis] - 1) + 1
-        total = max((-(-size // stride[axis]) - 1) * stride[axis] + reach - size, 0)
-        pads += [total // 2, total - total // 2]
+        seen = (-(-size // stride[axis]) - 1) * stride[axis] + reach
+        total, half = max(seen - size, 0), (reach - 1) // 2
+        pads += [half, half] if reach % 2 and seen - half >= size else [total // 2, total - total // 2]
     return F.pad(x, pads, value=value)
 
 
@@ -339,6 +341,8 @@ def token_cases():
           lambda x, p: torch.cat([p["weight"].expand(3, 1, 4), x[0]], 1))
     layer("token_pool", "token_pool", [values(2, 5, 3)], {}, lambda x, p: x[0].mean(1))
     layer("token_pool_first", "token_pool: first", [values(2, 5, 3)], {}, lambda x, p: x[0][:, 0])
+    layer("max_pool_same_stride_3", "max_pool: {kernel: 3, stride: 3, pad: same}", [distinct(1, 1, 9, 7)], {},
+          lambda x, p: F.max_pool2d(same_pad(x[0], (3, 3), (3, 3), value=-math.inf), 3, 3))
     rng.set_state(state)
 
 
