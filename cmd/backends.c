@@ -35,14 +35,15 @@ static const DltBackend *open_cuda(char *why, size_t size)
     return NULL;
 }
 
-/* Why `auto` need not look for a GPU, NULL: it may be there. */
-static const char *no_card(void)
+/* Why `auto` need not look for a GPU, NULL: it may be there. Told where the choice has a place (once a run: the
+ * warm-up before has none). */
+static const char *no_card(DltMark at)
 {
     const char *shown = getenv("CUDA_VISIBLE_DEVICES");
     if (access("/dev/nvidiactl", F_OK) != 0)
         return "no NVIDIA driver is loaded (/dev/nvidiactl is missing)";
     if (shown == NULL || (shown[0] != '\0' && shown[0] != '-')) return NULL;
-    dlt_log("cpu: CUDA_VISIBLE_DEVICES shows no GPU");
+    if (at.file != NULL) dlt_log("cpu: CUDA_VISIBLE_DEVICES shows no GPU");
     return "CUDA_VISIBLE_DEVICES shows no GPU";
 }
 
@@ -55,7 +56,7 @@ DltStatus dlt_backend_find(const char *name, DltMark at, const DltBackend **back
     if (!wanted && strcmp(name, "auto") != 0)
         return dlt_err_at(err, DLT_E_CONFIG, at, "device '%s': known: auto, cpu, cuda, cuda:N",
                           name);
-    const char *none = wanted ? NULL : no_card();
+    const char *none = wanted ? NULL : no_card(at);
     const DltBackend *cuda = none == NULL ? open_cuda(why, sizeof why) : NULL;
     if (none != NULL) snprintf(why, sizeof why, "%s", none);
     if (cuda) {

@@ -223,6 +223,8 @@ if $mounting sh "$work/driver.sh" true 2>/dev/null; then
         rmdir "$work/dev" 2>/dev/null
         answers "CUDA_VISIBLE_DEVICES='$shown': auto is the CPU" 0 "cpu: CUDA_VISIBLE_DEVICES shows no GPU" \
             env "CUDA_VISIBLE_DEVICES=$shown" $mounting sh "$work/driver.sh" "$dltrain" train "$work/c.yaml" --device auto --out "$work/auto$shown"
+        [ "$(grep -c 'shows no GPU' "$work/answer")" -eq 1 ]
+        verdict "and is told in one line" $? "$work/answer"
     done
 else
     echo "skip no card shown (no file system can be mounted here)"
