@@ -15,11 +15,16 @@ static struct {
 } files[N_FILE];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*_Atomic record_hook)(const char *cause, int code);
-static atomic_flag ran = ATOMIC_FLAG_INIT;
+static atomic_bool ending;
+static atomic_int n_making; /* threads between dlt_fatal_file and dlt_fatal_file_made */
 
 void dlt_fatal_file(const char *path)
 {
     size_t n = strlen(path);
+    n_making++;
+    if (ending) n_making--;
+    while (ending)
+        dlt_sys_pause_ms(1000); /* another thread ends the process */
     if (n >= PATH_BYTES) return;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < N_FILE; i++) {
@@ -29,6 +34,11 @@ void dlt_fatal_file(const char *path)
         break;
     }
     pthread_mutex_unlock(&lock);
+}
+
+void dlt_fatal_file_made(void)
+{
+    n_making--;
 }
 
 void dlt_fatal_file_drop(const char *path)
@@ -46,7 +56,10 @@ void dlt_fatal_hook(void (*record)(const char *cause, int code))
 
 void dlt_fatal_run(const char *cause, int code)
 {
-    if (atomic_flag_test_and_set(&ran)) return;
+    enum { WAIT_MS = 1000 }; /* and no longer: the failed thread may be one that makes a file */
+    if (atomic_exchange(&ending, true)) return;
+    for (int ms = 0; n_making > 0 && ms < WAIT_MS; ms++)
+        dlt_sys_pause_ms(1);
     for (int i = 0; i < N_FILE; i++)
         if (files[i].used) unlink(files[i].path);
     void (*record)(const char *cause, int code) = record_hook;

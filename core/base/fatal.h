@@ -6,9 +6,12 @@
 
 #include "base/err.h"
 
-/* A file that must not outlive a failed process, until it is dropped. The path is copied; paths
- * longer than 1,023 bytes, and more than 16 files at once, are not kept. */
+/* A file that is about to be made and must not outlive a failed process, until it is dropped. The path is copied;
+ * paths longer than 1,023 bytes, and more than 16 files at once, are not kept. dlt_fatal_file_made follows, whether
+ * it was made or not: another thread that fails in between waits for it. Once the process has failed,
+ * dlt_fatal_file does not return. */
 void dlt_fatal_file(const char *path);
+void dlt_fatal_file_made(void);
 void dlt_fatal_file_drop(const char *path);
 /* record(cause, code) is called once when the process fails; NULL: none. One at a time. */
 void dlt_fatal_hook(void (*record)(const char *cause, int code));

@@ -93,9 +93,10 @@ DltStatus dlt_atomic_open(DltArena *arena, const char *path, DltAtomic **file, D
         const char *temp = temp_name(f, path, i);
         dlt_fatal_file(temp);
         f->fd = dlt_sys_open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int reason = errno;
+        dlt_fatal_file_made();
         if (f->fd >= 0) f->temp = temp;
         if (f->fd >= 0) break;
-        int reason = errno;
         dlt_fatal_file_drop(temp);
         errno = reason;
         if (reason != EEXIST) break;
@@ -183,7 +184,9 @@ static bool make_links(Links *l)
     for (int i = 0; i < l->n; i++) {
         const char *temp = temp_name(l->of, l->path[i], i);
         dlt_fatal_file(temp);
-        if (dlt_sys_link(l->of->temp, temp) != 0) {
+        bool made = dlt_sys_link(l->of->temp, temp) == 0;
+        dlt_fatal_file_made();
+        if (!made) {
             dlt_fatal_file_drop(temp);
             remove_links(l);
             return false;

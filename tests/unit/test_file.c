@@ -7,9 +7,12 @@
 
 #include <cmocka.h>
 
+#include "base/fatal.h"
 #include "base/sys.h"
 #include "folder.h"
+#include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static int setup(void **state)
 {
@@ -136,6 +139,42 @@ static void paths_are_joined_and_taken_apart(void **state)
     assert_string_equal(dlt_path_absolute(a, "./x"), dlt_arena_printf(a, "%s/x", cwd));
 }
 
+static atomic_bool under_way;
+
+static void *makes_slowly(void *path)
+{
+    dlt_fatal_file(path);
+    under_way = true;
+    dlt_sys_pause_ms(100);
+    write_plain(path, "half");
+    dlt_fatal_file_made();
+    dlt_fatal_file("/nowhere/second"); /* never returns */
+    write_plain("second", "never");
+    return NULL;
+}
+
+/* One thread fails while another makes a temporary file, and would make more. */
+static void failing_waits_for_files_that_are_made(void **state)
+{
+    Folder *f = *state;
+    const char *temp = dlt_path_join(f->arena, f->path, ".x.bin.tmp");
+    int result;
+    pid_t pid = fork();
+    if (pid == 0) {
+        pthread_t thread;
+        if (chdir(f->path) != 0 || !dlt_sys_thread(&thread, makes_slowly, (void *)(uintptr_t)temp))
+            _exit(1);
+        while (!under_way)
+            dlt_sys_pause_ms(1);
+        dlt_fatal_run("a test", 0);
+        dlt_sys_pause_ms(200); /* another thread may still run */
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+    assert_int_equal(n_entries(f->path), 1);
+}
+
 int main(void)
 {
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -146,6 +185,7 @@ int main(void)
         FILE_TEST(a_missing_folder_is_a_resource_error),
         FILE_TEST(a_failed_rename_removes_the_temporary_file),
         FILE_TEST(paths_are_joined_and_taken_apart),
+        FILE_TEST(failing_waits_for_files_that_are_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
