@@ -45,10 +45,11 @@ for tool in $tools; do
     errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: [0-9]* hazard[s]* displayed (\([0-9]*\) error.*/\1/p' "$log/$tool".* | awk '{ n += $1 } END { print n + 0 }')
     reports=$(cat "$log/$tool".* | grep -c '^========= \(Invalid\|Uninitialized\|Error: Race\|Barrier error\|Program hit\)')
     late=$(cat "$log/$tool".* | grep -c '^exit 124')
-    if [ "$errors" -eq 0 ] && [ "$reports" -eq 0 ] && [ "$wrong" -eq 0 ] && [ "$rows" -gt 0 ]; then
+    died=$(cat "$log/$tool".* | grep '^exit ' | grep -vc '^exit \(0\|1\|9\|124\)$')
+    if [ "$errors" -eq 0 ] && [ "$died" -eq 0 ] && [ "$reports" -eq 0 ] && [ "$wrong" -eq 0 ] && [ "$rows" -gt 0 ]; then
         echo "ok $tool: $rows rows clean"
     else
-        echo "not ok $tool: $rows rows, $wrong wrong values, $errors errors, $reports reports; see $log/$tool.*"
+        echo "not ok $tool: $rows rows, $wrong wrong values, $errors errors, $reports reports, $died dead; see $log/$tool.*"
         grep -h '^========= \(Invalid\|Uninitialized\|Error: Race\|Barrier error\|Program hit\|    at \)' "$log/$tool".* |
             sort | uniq -c | sort -rn | head -20
         failed=1
