@@ -76,10 +76,13 @@ static DltStatus run(DltArena *arena, int argc, char *const argv[], DltErr *err)
     return command->run(&args, err);
 }
 
-/* What may help when a checkpoint cannot be used: it is one of several. */
-static void tell_way_out(DltStatus status)
+/* What may help when a checkpoint cannot be used and no report says what would: it is one of several. */
+static void tell_way_out(DltStatus status, const DltErr *e)
 {
-    if (status == DLT_E_CHECKPOINT)
+    bool told = false;
+    for (int i = 0; i < e->n; i++)
+        told = told || e->report[i].note;
+    if (status == DLT_E_CHECKPOINT && !told)
         fprintf(stderr,
                 "note: the other checkpoints of its run (step-N.bin, best.bin) may be whole; "
                 "`dltrain inspect FILE` checks one\n");
@@ -96,7 +99,7 @@ int main(int argc, char **argv)
     if (!arena) out_of_memory(0);
     DltStatus status = run(arena, argc, argv, &err);
     dlt_err_print(&err, stderr);
-    tell_way_out(status);
+    tell_way_out(status, &err);
     dlt_watch_enter("giving it back");
     dlt_arena_free(arena);
     if (fflush(stdout) != 0 && status == DLT_OK) {

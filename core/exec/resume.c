@@ -85,9 +85,7 @@ static void differ(Compare *w, const char *path, const DltYaml *was, const DltYa
                                       class_text[class]);
         return;
     }
-    w->status = dlt_err(w->err, DLT_E_CHECKPOINT,
-                        "%s: %s was %s in this run and is %s now; that makes another run (train "
-                        "--init begins one from these weights)",
+    w->status = dlt_err(w->err, DLT_E_CHECKPOINT, "%s: %s was %s in this run and is %s now",
                         w->c->path, path, a, b);
 }
 
@@ -133,6 +131,14 @@ static void compare(Compare *w, const char *path, const DltYaml *was, const DltY
     differ(w, path, was, is, kind ? KEY_REFUSED : class_of(path));
 }
 
+/* The way out of what cannot be resumed. */
+static DltStatus another_run(DltStatus status, DltErr *err)
+{
+    dlt_err_note(err, DLT_NO_MARK,
+                 "that makes another run; `dltrain train --init` begins one from these weights");
+    return status;
+}
+
 DltStatus dlt_resume_check(DltArena *arena, const DltSpec *spec, const DltCheckpoint *c,
                            const char **changes, DltErr *err)
 {
@@ -142,7 +148,7 @@ DltStatus dlt_resume_check(DltArena *arena, const DltSpec *spec, const DltCheckp
     Compare w = {.arena = arena, .c = c, .err = err, .changes = ""};
     if (spec->resolved != NULL) compare(&w, "", was, spec->resolved);
     *changes = w.changes;
-    return w.status;
+    return w.status == DLT_OK ? DLT_OK : another_run(w.status, err);
 }
 
 DltStatus dlt_resume_check_data(const DltSpec *spec, const DltCheckpoint *c, DltErr *err)
@@ -151,9 +157,11 @@ DltStatus dlt_resume_check_data(const DltSpec *spec, const DltCheckpoint *c, Dlt
         const DltSource *s = &spec->data.source[i];
         uint64_t was = c->meta.data_fingerprint[i];
         if (s->def == NULL || was == 0 || s->ds.fingerprint == was) continue;
-        return dlt_err(err, DLT_E_CHECKPOINT,
-                       "%s: data.%s (%s) is not the data set this run was trained on", c->path,
-                       dlt_split_name[i], s->ds.path != NULL ? s->ds.path : "-");
+        return another_run(dlt_err(err, DLT_E_CHECKPOINT,
+                                   "%s: data.%s (%s) is not the data set this run was trained on",
+                                   c->path, dlt_split_name[i],
+                                   s->ds.path != NULL ? s->ds.path : "-"),
+                           err);
     }
     return DLT_OK;
 }

@@ -30,7 +30,9 @@ sed 's/{dense: 6}/{dense: 7}/' net.yaml >other.yaml
 train other.yaml --out other
 cp -r other mixed && cp run/last.bin mixed/last.bin
 answers "C17: another model's checkpoint is its own run" 0 "" "$dltrain" resume mixed/last.bin --device cpu --quiet
-answers "C17: another model asked for" 4 "model" "$dltrain" resume run --device cpu "model=[{dense: 7}, relu, {dense: 3}]"
+answers "C17: another model asked for" 4 "model.* was .* and is .* now" "$dltrain" resume run --device cpu "model=[{dense: 7}, relu, {dense: 3}]"
+grep -q "note: that makes another run; .dltrain train --init. begins one" "$work/answer" && [ "$(grep -c '^note' "$work/answer")" -eq 1 ]
+verdict "C17: and the way out" $? "$work/answer"
 
 # C38: where the maps are too small, the layer is named
 deep() { # STRIDE of the stem and the pool
