@@ -125,7 +125,6 @@ static void close_device(DltDevice *dev)
     dlt_cuda_branches_close(dev);
     dlt_dnn_close(dev);
     dlt_lt_close(dev);
-    dlt_tune_save(dev);
     dlt_tune_close(dev);
     dlt_cuda_lanes_close(dev);
     for (DltCudaRegion *r = dev->region; r; r = r->next) {

@@ -1,9 +1,8 @@
 /* The store of measured choices. What a checkpoint brings comes first, then the user's cache file: one
  * "key<TAB>value<TAB>checksum" a line under a first line that names the format. Lines that are damaged
- * are left out, said so once, and measured anew. Programs that start at the same time measure in turn:
- * who lacks a choice takes the file's lock, reads what others have found meanwhile, and gives the lock
- * up when its own are written. So their stop watches do not disturb each other, and they compute the
- * same bits. What stands in the file stays; it is replaced whole. */
+ * are left out, said so once, and measured anew. Each new choice is compared with the file and written there
+ * under a lock: of two programs that measure the same at the same time the later takes the earlier's, so
+ * that both compute the same bits. The file is replaced whole. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -27,18 +26,13 @@ typedef struct Entry {
     struct Entry *next;
 } Entry;
 
-enum { BUCKETS = 256, TURN_MS = 3000, PAUSE_MS = 5 };
+enum { BUCKETS = 256, LOCK_MS = 1000, PAUSE_MS = 2 };
 struct DltTune {
     pthread_mutex_t mutex; /* plans are made by several threads */
     DltArena *arena;       /* of the entries, under the mutex */
     Entry *bucket[BUCKETS];
     const char *path; /* NULL: not kept on disk */
-    int lock;         /* its descriptor while this process has its turn, or -1 */
-    bool waited;      /* in vain: another program's turn lasted too long */
-    bool changed;
 };
-
-static void take_turn(DltTune *t);
 
 static uint64_t hash_of(const char *text)
 {
@@ -69,27 +63,9 @@ const char *dlt_tune_find(const DltDevice *dev, const char *key)
     DltTune *t = dev->tune;
     pthread_mutex_lock(&t->mutex);
     Entry *e = find(t, key);
-    if (!e) {
-        take_turn(t);
-        e = find(t, key);
-    }
     if (e) e->used = true;
     pthread_mutex_unlock(&t->mutex);
     return e ? e->value : NULL;
-}
-
-void dlt_tune_put(DltDevice *dev, const char *key, const char *value)
-{
-    DltTune *t = dev->tune;
-    pthread_mutex_lock(&t->mutex);
-    Entry *e = find(t, key);
-    if (e) {
-        e->value = dlt_arena_str(t->arena, value);
-        e->refuted = true;
-    } else
-        e = insert(t, key, value);
-    e->used = t->changed = true;
-    pthread_mutex_unlock(&t->mutex);
 }
 
 /* ---- text ---- */
@@ -123,7 +99,8 @@ static int parse(DltTune *t, char *text, bool of_file)
         } else if (i > 0) {
             Entry *e = find(t, line);
             if (!e) e = insert(t, line, value);
-            if (of_file && strcmp(e->value, value) != 0) e->stored = dlt_arena_str(t->arena, value);
+            if (of_file && (!e->stored || strcmp(e->stored, value) != 0))
+                e->stored = dlt_arena_str(t->arena, value);
         }
         line = end ? end + 1 : NULL;
     }
@@ -132,7 +109,7 @@ static int parse(DltTune *t, char *text, bool of_file)
 
 static int line_of(const Entry *e, bool of_file, char line[LINE])
 {
-    const char *value = of_file && e->stored && !e->refuted ? e->stored : e->value;
+    const char *value = of_file && e->stored ? e->stored : e->value;
     int n = snprintf(line, LINE, "%s\t%s", e->key, value);
     return n +
            snprintf(line + n, (size_t)(LINE - n), "\t%llx\n", (unsigned long long)hash_of(line));
@@ -191,48 +168,9 @@ static void read_file(DltTune *t, bool warn)
             t->path, bad, bad == 1 ? "line" : "lines");
 }
 
-/* A cache may lie in ~/.cache of an account that has none yet. */
-static void make_folder(DltTune *t)
-{
-    const char *folder = dlt_path_folder(t->arena, t->path);
-    (void)dlt_sys_mkdir(dlt_path_folder(t->arena, folder), 0700);
-    (void)dlt_sys_mkdir(folder, 0777); /* there already, as a rule */
-}
-
-static void give_turn(DltTune *t)
-{
-    if (t->lock >= 0) dlt_sys_close(t->lock);
-    t->lock = -1;
-}
-
-/* Waits for the turn of this process and reads what others found before. Where their turn lasts too
- * long, or nothing can be locked there, it measures beside them. With the mutex held. */
-static void take_turn(DltTune *t)
-{
-    if (!t->path || t->lock >= 0 || t->waited) return;
-    make_folder(t);
-    const char *path = dlt_arena_printf(t->arena, "%s.lock", t->path);
-    const int64_t end = dlt_sys_now_ns() + TURN_MS * INT64_C(1000000);
-    int fd = dlt_sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    bool locked = false, wait = fd >= 0;
-    while (wait && !locked) {
-        locked = dlt_sys_lock(fd) == 0;
-        wait =
-            !locked && errno == EWOULDBLOCK && dlt_sys_now_ns() < end && dlt_sys_signal_seen() == 0;
-        if (wait) dlt_sys_pause_ms(PAUSE_MS);
-    }
-    t->waited = !locked;
-    if (locked)
-        t->lock = fd;
-    else if (fd >= 0)
-        dlt_sys_close(fd);
-    read_file(t, false);
-}
-
 static void drop(void *ctx)
 {
     DltTune *t = ctx;
-    give_turn(t);
     pthread_mutex_destroy(&t->mutex);
     dlt_arena_free(t->arena);
 }
@@ -241,7 +179,6 @@ DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
 {
     DltTune *t = DLT_NEW(dev->arena, DltTune);
     t->arena = dlt_arena_new();
-    t->lock = -1;
     if (!t->arena) return dlt_err(err, DLT_E_RESOURCE, "out of memory");
     (void)pthread_mutex_init(&t->mutex, NULL);
     dlt_arena_on_free(dev->arena, drop, t);
@@ -254,35 +191,64 @@ DltStatus dlt_tune_open(DltDevice *dev, DltErr *err)
     return DLT_OK;
 }
 
-/* With the mutex held. */
-static void write_file(DltTune *t)
+/* A cache may lie in ~/.cache of an account that has none yet. */
+static void make_folder(DltTune *t)
 {
-    DltErr quiet;
-    DltAtomic *file = NULL;
-    dlt_err_init(&quiet);
-    DltStatus s = dlt_atomic_open(t->arena, t->path, &file, &quiet);
-    const char *text = text_of(t, t->arena, true);
-    if (s == DLT_OK) s = dlt_atomic_write(file, text, strlen(text), &quiet);
-    if (s == DLT_OK)
-        s = dlt_atomic_commit(file, &quiet);
-    else
-        dlt_atomic_abandon(file);
-    if (s != DLT_OK) dlt_log_debug("%s: choices not kept: %s", t->path, quiet.report[0].text);
+    const char *folder = dlt_path_folder(t->arena, t->path);
+    (void)dlt_sys_mkdir(dlt_path_folder(t->arena, folder), 0700);
+    (void)dlt_sys_mkdir(folder, 0777); /* there already, as a rule */
 }
 
-void dlt_tune_save(DltDevice *dev)
+/* The lock's file descriptor; -1 where nothing can be locked, or another program keeps it for long. */
+static int take_lock(DltTune *t)
+{
+    const char *path = dlt_arena_printf(t->arena, "%s.lock", t->path);
+    const int64_t end = dlt_sys_now_ns() + LOCK_MS * INT64_C(1000000);
+    int fd = dlt_sys_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    bool locked = false, wait = fd >= 0;
+    while (wait && !locked) {
+        locked = dlt_sys_lock(fd) == 0;
+        wait = !locked && errno == EWOULDBLOCK && dlt_sys_now_ns() < end;
+        if (wait) dlt_sys_pause_ms(PAUSE_MS);
+    }
+    if (fd < 0 || locked) return fd;
+    dlt_sys_close(fd);
+    return -1;
+}
+
+/* Not synced: what a power cut takes is measured again. With the mutex held. */
+static void write_file(DltTune *t)
+{
+    const char *beside = dlt_arena_printf(t->arena, "%s.new", t->path);
+    const char *text = text_of(t, t->arena, true);
+    int fd = dlt_sys_open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool written = fd >= 0 && dlt_sys_write_all(fd, text, strlen(text));
+    if (fd >= 0) written = dlt_sys_close(fd) == 0 && written;
+    if (written && dlt_sys_rename(beside, t->path) == 0) return;
+    if (fd >= 0) (void)dlt_sys_unlink(beside);
+    dlt_log_debug("%s: a choice is not kept: %s", t->path, strerror(errno));
+}
+
+bool dlt_tune_put(DltDevice *dev, const char *key, const char *value)
 {
     DltTune *t = dev->tune;
-    if (!t || !t->path) return;
     pthread_mutex_lock(&t->mutex);
-    if (t->changed) {
-        t->waited = false;
-        take_turn(t);
-        if (t->lock >= 0) {
-            write_file(t);
-            t->changed = false; /* a full disk stays full: it is not tried at every recording */
-        }
+    Entry *e = find(t, key);
+    const char *old = e ? e->value : NULL;
+    if (t->path) make_folder(t);
+    int lock = t->path ? take_lock(t) : -1;
+    if (lock >= 0) read_file(t, false);
+    if (!e) e = find(t, key);
+    if (!e) e = insert(t, key, value);
+    bool others = lock >= 0 && e->stored && (!old || strcmp(e->stored, old) != 0);
+    e->value = others ? e->stored : dlt_arena_str(t->arena, value);
+    e->used = true;
+    if (lock >= 0 && !others) {
+        e->stored = e->value;
+        write_file(t);
     }
-    give_turn(t);
+    if (lock >= 0) dlt_sys_close(lock);
+    bool stands = strcmp(e->value, value) == 0;
     pthread_mutex_unlock(&t->mutex);
+    return stands;
 }

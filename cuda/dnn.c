@@ -73,7 +73,7 @@ bool dlt_dnn_can(DltDevice *dev, const DltDnnProblem *p, DltWhy *why_not)
     if (n > 0)
         (void)dev->dnn->cudnnBackendDestroyDescriptor(c.config);
     else
-        dlt_tune_put(dev, key, no_engine);
+        (void)dlt_tune_put(dev, key, no_engine);
     dlt_dnn_graph_free(&g);
     return n > 0 || dlt_cuda_refuse(why_not, "cuDNN has no engine for this convolution");
 }
@@ -237,8 +237,10 @@ static bool choose(DltDevice *dev, const DltDnnProblem *p, DltDnnPlan *plan, con
     DltDnnConfig c[MAX_CONFIGS];
     int n = dlt_dnn_configs(&plan->graph, dev, p->dtype, c, MAX_CONFIGS);
     int best = measure(dev, p, plan, c, n);
-    if (best >= 0) dlt_tune_put(dev, key, c[best].tag);
-    if (best >= 0) plan->plan = dlt_dnn_plan_of(plan->dnn, c[best].config, &plan->work_bytes);
+    if (best >= 0 && !dlt_tune_put(dev, key, c[best].tag) && !recall(dev, key, plan))
+        (void)dlt_tune_put(dev, key, c[best].tag);
+    if (best >= 0 && !plan->plan)
+        plan->plan = dlt_dnn_plan_of(plan->dnn, c[best].config, &plan->work_bytes);
     for (int i = 0; i < n && !plan->plan; i++) {
         plan->plan = dlt_dnn_plan_of(plan->dnn, c[i].config, &plan->work_bytes);
         if (plan->plan && plan->work_bytes > work_limit) drop_plan(plan);

@@ -251,16 +251,20 @@ static bool recall(DltDevice *dev, const char *key, DltLtPlan *plan)
     return true;
 }
 
-static void remember(DltDevice *dev, const char *key, const DltLtPlan *plan)
+/* What was measured; or what another program found before. */
+static void remember(DltDevice *dev, const char *key, DltLtPlan *plan)
 {
     uint64_t w[8];
+    DltLtPlan own = *plan;
     char text[DLT_TUNE_VALUE];
     memcpy(w, &plan->algo, sizeof w);
     snprintf(text, sizeof text, "%llx %llx %llx %llx %llx %llx %llx %llx", (unsigned long long)w[0],
              (unsigned long long)w[1], (unsigned long long)w[2], (unsigned long long)w[3],
              (unsigned long long)w[4], (unsigned long long)w[5], (unsigned long long)w[6],
              (unsigned long long)w[7]);
-    dlt_tune_put(dev, key, text);
+    if (dlt_tune_put(dev, key, text) || recall(dev, key, plan)) return;
+    *plan = own;
+    (void)dlt_tune_put(dev, key, text);
 }
 
 static cublasStatus_t enqueue(const DltLtPlan *p, cudaStream_t stream, const void *a, const void *b,

@@ -2,7 +2,6 @@
  * replay launches whole. Capture is thread-local, so that loader threads may copy meanwhile. Lanes
  * and branches that were forked are joined to lane 0 before the end, as CUDA demands. */
 #include "cuda/branch.h"
-#include "cuda/tune.h"
 
 struct DltCudaProgram {
     cudaGraphExec_t exec;
@@ -12,7 +11,6 @@ struct DltCudaProgram {
 DltStatus dlt_cuda_record_begin(DltDevice *dev, DltErr *err)
 {
     DLT_BUG_ON(dev->recording);
-    dlt_tune_save(dev);
     DLT_TRY(dlt_cuda_branches_prepare(dev, err));
     DLT_TRY(dlt_cuda_sync(dev, err));
     cudaError_t e = cudaStreamBeginCapture(dev->lane[0].handle, cudaStreamCaptureModeThreadLocal);

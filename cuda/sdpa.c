@@ -67,7 +67,7 @@ bool dlt_sdpa_can(DltDevice *dev, const DltSdpaProblem *whole, DltWhy *why_not)
         if (!dlt_sdpa_graph(dev->dnn, &p, &g, why_not)) return false;
         n = dlt_dnn_configs(&g, dev, p.dtype, &c, 1);
         if (n > 0) (void)dev->dnn->cudnnBackendDestroyDescriptor(c.config);
-        dlt_tune_put(dev, key, n > 0 ? untried : no_engine);
+        (void)dlt_tune_put(dev, key, n > 0 ? untried : no_engine);
         dlt_dnn_graph_free(&g);
     }
     return n > 0 || dlt_cuda_refuse(why_not, "cuDNN has no engine for this attention");
@@ -217,18 +217,23 @@ static double time_plan(DltDevice *dev, DltSdpaShared *s, const DltSdpaProblem *
     return us;
 }
 
-/* The remembered engine, or the faster of the first that build. */
-static bool build(DltDevice *dev, DltSdpaShared *s, const DltSdpaProblem *p)
+static bool recall(DltDevice *dev, DltSdpaShared *s)
 {
-    DltDnnConfig c[MAX_CONFIGS];
     const char *tag = dlt_tune_find(dev, s->key);
     bool known = tag && strcmp(tag, no_engine) != 0 && strcmp(tag, untried) != 0;
     cudnnBackendDescriptor_t config = known ? dlt_dnn_config_of(&s->graph, tag) : NULL;
     if (config) s->plan = dlt_dnn_plan_of(s->dnn, config, &s->work_bytes);
-    if (s->plan) return true;
+    return s->plan != NULL;
+}
+
+/* The remembered engine, or the faster of the first that build. */
+static bool build(DltDevice *dev, DltSdpaShared *s, const DltSdpaProblem *p)
+{
+    DltDnnConfig c[MAX_CONFIGS];
+    if (recall(dev, s)) return true;
     DltSdpaShared best = *s;
     double best_us = 0;
-    int n = dlt_dnn_configs(&s->graph, dev, p->dtype, c, MAX_CONFIGS), tried = 0;
+    int n = dlt_dnn_configs(&s->graph, dev, p->dtype, c, MAX_CONFIGS), tried = 0, chosen = -1;
     for (int i = 0; i < n; i++) {
         if (tried < TRIED) s->plan = dlt_dnn_plan_of(s->dnn, c[i].config, &s->work_bytes);
         (void)s->dnn->cudnnBackendDestroyDescriptor(c[i].config);
@@ -237,8 +242,12 @@ static bool build(DltDevice *dev, DltSdpaShared *s, const DltSdpaProblem *p)
         bool better = tried++ == 0 || (us > 0 && (best_us <= 0 || us < best_us));
         if (better && best.plan) (void)s->dnn->cudnnBackendDestroyDescriptor(best.plan);
         if (!better) (void)s->dnn->cudnnBackendDestroyDescriptor(s->plan);
-        if (better) best = *s, best_us = us, dlt_tune_put(dev, s->key, c[i].tag);
+        if (better) best = *s, best_us = us, chosen = i;
         s->plan = NULL;
+    }
+    if (chosen >= 0 && !dlt_tune_put(dev, s->key, c[chosen].tag) && recall(dev, s)) {
+        (void)s->dnn->cudnnBackendDestroyDescriptor(best.plan);
+        return true;
     }
     s->plan = best.plan;
     s->work_bytes = best.work_bytes;

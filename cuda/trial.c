@@ -63,7 +63,7 @@ DltStatus dlt_cuda_two_prepare(const DltNode *n, DltDevice *dev, DltPrep *prep,
     const char *known = dlt_tune_find(dev, key);
     if (!known) {
         known = faster(n, dev, way, each) ? "second" : "first";
-        dlt_tune_put(dev, key, known);
+        if (!dlt_tune_put(dev, key, known)) known = dlt_tune_find(dev, key);
     }
     int i = strcmp(known, "second") == 0;
     Chosen *c = DLT_NEW(prep->arena, Chosen);

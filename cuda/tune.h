@@ -15,12 +15,13 @@ enum { DLT_TUNE_KEY = 384, DLT_TUNE_VALUE = 512 };
 /* Takes the choices of the device's options and reads the cache file if there is one; damage is told and
  * left out. RESOURCE when memory is out. */
 DltStatus dlt_tune_open(DltDevice *dev, DltErr *err);
-/* Writes new choices; a file that cannot be written is told in the debug log only. */
-void dlt_tune_save(DltDevice *dev);
 
 /* The value stored under key, or NULL. It lives as long as the device's arena. Any thread. */
 const char *dlt_tune_find(const DltDevice *dev, const char *key);
-void dlt_tune_put(DltDevice *dev, const char *key, const char *value);
+/* Stores a choice under key, in the cache file too (one that cannot be written is told in the debug log
+ * only). False: another program was first, its choice is stored and found from now on; the caller takes that,
+ * or puts its own again where the other's is of no use. */
+bool dlt_tune_put(DltDevice *dev, const char *key, const char *value);
 /* Choices that were found or put so far, as DltDeviceOptions.choices takes them. */
 const char *dlt_tune_text(DltDevice *dev, DltArena *arena);
 
