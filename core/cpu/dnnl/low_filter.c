@@ -142,7 +142,9 @@ static void band_task(void *ctx, int64_t begin, int64_t end)
 {
     const DltFilter *f = ctx;
     dlt_amx_begin();
-    for (int64_t b = begin; b < end; b++) {
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b =
+            f->bands - 1 - i; /* the data gradient, just before, read dy from its beginning */
         char *band = f->work + (size_t)b * f->band_bytes;
         int64_t from = b * f->n / f->bands, to = (b + 1) * f->n / f->bands;
         memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and what no image fills */
