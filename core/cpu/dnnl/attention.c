@@ -154,15 +154,18 @@ static DltStatus forward(const DltCall *call, DltErr *err)
 
 DLT_CLONES static float dot(const float *a, const float *b, int64_t n)
 {
-    DltV16 lane = {0};
+    DltV8 left = {0}, right = {0};
     float sum = 0;
     int64_t i = 0;
-    for (; i + UNIT <= n; i += UNIT)
-        lane += *(const DltV16 *)(a + i) * *(const DltV16 *)(b + i);
+    for (; i + 16 <= n; i += 16) {
+        left += *(const DltV8 *)(a + i) * *(const DltV8 *)(b + i);
+        right += *(const DltV8 *)(a + i + 8) * *(const DltV8 *)(b + i + 8);
+    }
     for (; i < n; i++)
         sum += a[i] * b[i];
-    for (int k = 0; k < UNIT; k++)
-        sum += lane[k];
+    left += right;
+    for (int k = 0; k < 8; k++)
+        sum += left[k];
     return sum;
 }
 

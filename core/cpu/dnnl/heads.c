@@ -92,29 +92,40 @@ DLT_INLINE void fill_unseen(const DltScores *r, float v, float *s)
         s[j] = v;
 }
 
+/* Two vectors of eight, which any processor with AVX2 holds; halves meet halves at the end. */
 DLT_INLINE float largest(const float *s, DltKeys blocks)
 {
-    DltV16 top = *(const DltV16 *)(s + blocks.lo), v;
-    for (int64_t j = blocks.lo + LANES; j < blocks.hi; j += LANES) {
-        v = *(const DltV16 *)(s + j);
-        DltI16 more = v > top;
-        top = (DltV16)(((DltI16)v & more) | ((DltI16)top & ~more));
-    }
-    float max = top[0];
-    for (int i = 1; i < LANES; i++)
-        max = top[i] > max ? top[i] : max;
-    return max;
+    DltV8 top[2], v;
+    float lane[LANES];
+    for (int k = 0; k < 2; k++)
+        top[k] = *(const DltV8 *)(s + blocks.lo + 8 * k);
+    for (int64_t j = blocks.lo + LANES; j < blocks.hi; j += LANES)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++) {
+            v = *(const DltV8 *)(s + j + 8 * k);
+            DltI8 more = v > top[k];
+            top[k] = (DltV8)(((DltI8)v & more) | ((DltI8)top[k] & ~more));
+        }
+    memcpy(lane, top, sizeof lane);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
+    return lane[0];
 }
 
 DLT_INLINE float total(const float *s, DltKeys blocks)
 {
-    DltV16 sum = {0};
+    DltV8 sum[2] = {{0}};
+    float lane[LANES];
     for (int64_t j = blocks.lo; j < blocks.hi; j += LANES)
-        sum += *(const DltV16 *)(s + j);
-    float t = 0;
-    for (int i = 0; i < LANES; i++)
-        t += sum[i];
-    return t;
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++)
+            sum[k] += *(const DltV8 *)(s + j + 8 * k);
+    memcpy(lane, sum, sizeof lane);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
 }
 
 DLT_CLONES float dlt_scores_softmax(const DltScores *r, float *s, float *lse)
