@@ -15,23 +15,39 @@ typedef struct Columns {
     int64_t planes, hw, block; /* channel blocks: samples, pixels, channels of one */
 } Columns;
 
-enum { BANDS = 16, CHUNK = 64, WIDTH = 32 /* channels at a time */ };
+enum {
+    BANDS = 16,
+    CHUNK = 64,
+    WIDTH = 512 /* channels at a time: rows go by in runs that are read ahead */
+};
 
-/* total[8 lanes] += sums of `rows` rows of 8 `lanes` neighbours from element `at` on. */
-DLT_INLINE void chunk_sums(const Columns *k, int64_t at, int64_t row, int64_t rows, int lanes,
+/* total[n] += sums of `rows` rows of n neighbours, n <= WIDTH in eights, from element `at` on. */
+DLT_INLINE void chunk_sums(const Columns *k, int64_t at, int64_t row, int64_t rows, int64_t n,
                            bool low, double *total)
 {
-    DltV8 sum[WIDTH / 8], v;
-    for (int l = 0; l < lanes; l++)
-        sum[l] = (DltV8){0};
+    float sum[WIDTH];
+    DltV8 v;
+    memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t i = 0; i < rows; i++)
-        for (int l = 0; l < lanes; l++) {
-            dlt_v8_load(k->dy, at + i * row + 8 * l, low, &v);
-            sum[l] += v;
+        for (int64_t j = 0; j < n; j += 8) {
+            dlt_v8_load(k->dy, at + i * row + j, low, &v);
+            *(DltV8 *)(sum + j) += v;
         }
-    for (int l = 0; l < lanes; l++)
-        for (int j = 0; j < 8; j++)
-            total[8 * l + j] += (double)sum[l][j];
+    for (int64_t j = 0; j < n; j++)
+        total[j] += (double)sum[j];
+}
+
+/* The same for eight. */
+DLT_INLINE void eight_sums(const Columns *k, int64_t at, int64_t row, int64_t rows, bool low,
+                           double total[8])
+{
+    DltV8 sum = {0}, v;
+    for (int64_t i = 0; i < rows; i++) {
+        dlt_v8_load(k->dy, at + i * row, low, &v);
+        sum += v;
+    }
+    for (int j = 0; j < 8; j++)
+        total[j] += (double)sum[j];
 }
 
 /* The same for one channel. */
@@ -49,11 +65,11 @@ DLT_INLINE void band_sums(const Columns *k, int64_t band, bool low)
     memset(total, 0, (size_t)k->c * sizeof *total);
     int64_t last = (band + 1) * k->rows / k->bands;
     for (int64_t r = band * k->rows / k->bands; r < last; r += CHUNK) {
-        int64_t n = last - r < CHUNK ? last - r : CHUNK, ch = 0;
-        for (; ch + WIDTH <= k->c; ch += WIDTH)
-            chunk_sums(k, r * k->c + ch, k->c, n, WIDTH / 8, low, total + ch);
-        for (; ch + 8 <= k->c; ch += 8)
-            chunk_sums(k, r * k->c + ch, k->c, n, 1, low, total + ch);
+        int64_t n = last - r < CHUNK ? last - r : CHUNK, ch = 0, whole = k->c / 8 * 8;
+        for (int64_t wide; ch < whole; ch += wide) {
+            wide = whole - ch < WIDTH ? whole - ch : WIDTH;
+            chunk_sums(k, r * k->c + ch, k->c, n, wide, low, total + ch);
+        }
         for (; ch < k->c; ch++)
             one_sum(k, r * k->c + ch, n, total + ch);
     }
@@ -75,8 +91,8 @@ DLT_INLINE void plane_sums(const Columns *k, int64_t ch, bool low)
     int64_t at = ch / k->block * k->hw * k->block + ch % k->block;
     for (int64_t n = 0; n < k->planes; n++)
         for (int64_t i = 0; i < k->hw; i += CHUNK)
-            chunk_sums(k, at + (n * k->hw * k->c) + i * k->block, k->block,
-                       k->hw - i < CHUNK ? k->hw - i : CHUNK, 1, low, total);
+            eight_sums(k, at + (n * k->hw * k->c) + i * k->block, k->block,
+                       k->hw - i < CHUNK ? k->hw - i : CHUNK, low, total);
     for (int j = 0; j < 8; j++)
         k->db[ch + j] = (float)total[j];
 }
