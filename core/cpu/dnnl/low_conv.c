@@ -292,6 +292,8 @@ static void make_block(const Conv *v, const Pass *p, const uint16_t *image, int6
     if (k.m_tiles == 2) k.a_half = (place(v, p, tile + 1) - here) * pixel;
     int64_t width = k.n_tiles * ROWS;
     dlt_amx_block(&k, sums, width, false);
+    if (width == ROWS) /* rounded in pairs of outputs, the last one with what follows */
+        memset(sums + k.m_tiles * ROWS * ROWS, 0, ROWS * sizeof *sums);
     if (v->bias || v->relu)
         finish(sums, k.m_tiles * ROWS, width, v->bias ? v->bias + block * SIDE : NULL, v->relu);
     for (int i = 0; i < k.m_tiles; i++)
