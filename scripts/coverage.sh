@@ -18,7 +18,7 @@ suites=$(ls tests/unit/test_schema.c tests/unit/test_suggest.c tests/unit/test_r
 find "$build" -name '*.gcda' -exec rm -f {} + 2>/dev/null || true
 # shellcheck disable=SC2086
 make -s -j"$(nproc)" "$flags" "$san" "$extra" CUDA_BUILD=0 "$build/dltrain" "$build/dltrain-dnnl.so" $suites
-for t in $suites; do "$t" >/dev/null 2>&1 || echo "coverage: $t failed" >&2; done
+echo "$suites" | xargs -P "$(nproc)" -I SUITE sh -c 'SUITE >/dev/null 2>&1 || echo "coverage: SUITE failed" >&2'
 DLT_FULL=1 DLT_SCENARIO=inspect "$build/tests/fault/test_scenarios" every_call_may_fail >/dev/null 2>&1 ||
     echo "coverage: every fault of inspect failed" >&2
 for t in tests/golden/*.sh tests/e2e/report.sh tests/e2e/text.sh tests/e2e/cases.sh; do BUILD=$build "$t" >/dev/null 2>&1 || true; done
