@@ -124,6 +124,7 @@ static void terminate_then_user_signal(void)
 
 static void hang_ups(void)
 {
+    signal(SIGHUP, SIG_DFL); /* the tests may run under nohup */
     dlt_sys_signals_install();
     raise(SIGPIPE);
     if (dlt_sys_signal_seen() != 0) _exit(1);
