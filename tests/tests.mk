@@ -45,7 +45,7 @@ asan:
 	 $(MAKE) test OPT="-O1 -g" SAN="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 tsan: SAME_PLACES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 tsan:
-	TEST_TIMEOUT=1800 TSAN_OPTIONS=ignore_noninstrumented_modules=1 $(SAME_PLACES) \
+	TEST_TIMEOUT=1800 TSAN_OPTIONS=allocator_may_return_null=1:ignore_noninstrumented_modules=1 $(SAME_PLACES) \
 	 $(MAKE) test OPT="-O1 -g" SAN="-fsanitize=thread"
 faults:
 	$(MAKE) test EXTRA=-DDLT_FAULTS

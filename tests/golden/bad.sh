@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 dltrain=${BUILD:-.}/dltrain
 answer() {
-    "$dltrain" check "$1" 2>&1 | sed "s|$PWD|@|g"
+    "$dltrain" check "$1" 2>&1 | sed "s|$(pwd -P)|@|g"
 }
 for yaml in tests/golden/bad/*.yaml; do
     name=$(basename "$yaml" .yaml)
