@@ -92,21 +92,9 @@ bool dlt_cpu_is_strict(const DltDevice *dev)
     return dev->strict;
 }
 
-/* A node that stands for several is worth it where the plug-in has a kernel for it. */
-static bool fuses(const DltDevice *dev, const DltNode *n)
-{
-    DltWhy why;
-    const DltKernel *plain = dlt_cpu_plain[n->kind][0];
-    for (const DltKernel *const *k = dev->kernels[n->kind]; *k && *k != plain; k++)
-        if ((*k)->accepts(n, dev, &why)) return true;
-    return false;
-}
-
 static void device_info(DltDevice *dev, DltDeviceInfo *info)
 {
     *info = dev->info;
-    info->fuses = fuses;
-    info->dev = dev;
 }
 
 static const DltKernel *const *device_kernels(const DltDevice *dev, int kind)

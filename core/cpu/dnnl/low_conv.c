@@ -3,13 +3,11 @@
  * tile of A that is read where it lies, the filters are packed into B once.
  *   y[n,p,q,k]  = act(sum over r,s,c of x[n, p stride + r - pad, q stride + s - pad, c] w[k,c,r,s] + bias[k])
  *   dx[n,h,w,c] = sum over r,s,k of dy[n,p,q,k] w[k,c,r,s] where h = p stride + r - pad and w likewise
- * With max pooling in one node (ops/conv.h, DltConvPool) the image between stays in scratch: outputs are pooled before they
- * are written, and a pooled gradient is spread out when it is read.
  * Both are made of passes: outputs whose taps are the same. The first has one; the second has one for each remainder of
  * the stride, a convolution of dy with some taps, turned round.  x, dy, w [K,C,R,S], y, dx bf16; sums f32 */
 #include "base/half.h"
 #include "cpu/dnnl/amx.h"
-#include "cpu/dnnl/pool_image.h"
+#include "ops/conv.h"
 
 enum {
     ROWS = DLT_AMX_ROWS,
@@ -17,7 +15,8 @@ enum {
     MAX_STRIDE = 2,
     MAX_PASS = MAX_STRIDE * MAX_STRIDE,
     UNIT = 2 * DLT_AMX_TILE, /* packed: 32 terms of 32 filters */
-    GRAIN = 4                /* images of a task, where there are many */
+    GRAIN = 4,               /* images of a task, where there are many */
+    LEAST_TAPS = 16 /* oneDNN's forward ones take 0.6 ms, these 1.0, for 3x3 on 16 x 16 x 32 */
 };
 
 /* One direction, rows or columns, of a pass. */
@@ -49,10 +48,6 @@ typedef struct Conv {
     uint16_t *packed, *images; /* units; an image for each thread */
     float *bias;               /* [K up to 32], or NULL */
     bool relu;
-    const DltPool *pool;  /* NULL: none */
-    int64_t between;      /* numbers of an image that is pooled before it is written, and pooled */
-    float *raw;           /* that image, where outputs go */
-    DltPoolImage pooling; /* of the first image */
 } Conv;
 
 static int64_t up(int64_t n, int64_t to)
@@ -99,41 +94,13 @@ static void number(const Conv *v, Pass *p)
     if (p->h.taps == 0 || p->w.taps == 0) p->h.taps = p->steps = 0;
 }
 
-static bool is_pooled(const DltNode *n)
-{
-    return n->kind == DLT_OP_conv_pool_fwd || n->kind == DLT_OP_conv_pool_bwd_data;
-}
-
-static const DltConv *attr_of(const DltNode *n)
-{
-    return is_pooled(n) ? &((const DltConvPool *)n->attr)->conv : n->attr;
-}
-
-/* Sizes of what is read and made; the pooled side is that of the image between. */
-static Conv sizes_of(const DltNode *n)
-{
-    const int64_t *x = n->in[0]->shape.dim, *y = n->out[0]->shape.dim;
-    bool data = n->kind == DLT_OP_conv_bwd_data || n->kind == DLT_OP_conv_pool_bwd_data;
-    Conv v = {.a = attr_of(n), .data = data, .n = x[0], .c = x[1], .k = y[1]};
-    for (int d = 0; d < 2; d++)
-        v.in[d] = x[2 + d], v.out[d] = y[2 + d];
-    if (!is_pooled(n)) return v;
-    v.pool = &((const DltConvPool *)n->attr)->pool;
-    v.pooling = (DltPoolImage){.a = v.pool, .pitch = v.pool->in_hw[1]};
-    v.pooling.p = data ? v.in[0] : v.out[0];
-    v.pooling.q = data ? v.in[1] : v.out[1];
-    v.pooling.c = data ? v.c : v.k;
-    for (int d = 0; d < 2; d++)
-        *(data ? &v.in[d] : &v.out[d]) = v.pool->in_hw[d];
-    if (!data) v.between = up((v.out[0] * v.out[1] + v.pooling.p * v.pooling.q) * v.k, 16);
-    return v;
-}
-
 static Conv conv_of(const DltNode *n)
 {
-    Conv v = sizes_of(n);
-    const DltConv *a = v.a;
+    const DltConv *a = n->attr;
+    const int64_t *x = n->in[0]->shape.dim, *y = n->out[0]->shape.dim;
+    Conv v = {.a = a, .data = n->kind == DLT_OP_conv_bwd_data, .n = x[0], .c = x[1], .k = y[1]};
     for (int d = 0; d < 2; d++) {
+        v.in[d] = x[2 + d], v.out[d] = y[2 + d];
         v.in_step[d] = v.data ? 1 : a->stride[d];
         v.out_step[d] = v.data ? a->stride[d] : 1;
         if (!v.data) v.lo[d] = a->pad[2 * d];
@@ -141,8 +108,8 @@ static Conv conv_of(const DltNode *n)
     int64_t rests[2] = {v.out_step[0], v.out_step[1]};
     for (int64_t i = 0; i < rests[0] * rests[1]; i++) {
         Pass *p = &v.pass[v.n_pass++];
-        p->h = v.data ? data_span(a, 0, i / rests[1], v.out[0]) : forward_span(a, 0, v.out[0]);
-        p->w = v.data ? data_span(a, 1, i % rests[1], v.out[1]) : forward_span(a, 1, v.out[1]);
+        p->h = v.data ? data_span(a, 0, i / rests[1], y[2]) : forward_span(a, 0, y[2]);
+        p->w = v.data ? data_span(a, 1, i % rests[1], y[3]) : forward_span(a, 1, y[3]);
         cover(&v, 0, &p->h);
         cover(&v, 1, &p->w);
     }
@@ -213,17 +180,12 @@ DLT_CLONES static void finish(float *x, int64_t n, int64_t width, const float *b
         }
 }
 
-/* n neighbouring outputs of `cols` channels from x[n][width], the first of which is to lie at element `at`. */
-static void store(const Conv *v, const float *x, int64_t width, int64_t cols, int64_t at, int64_t n)
+/* n neighbouring outputs of `cols` channels from x[n][width], the first of which is to lie at y. */
+static void store(const Conv *v, const float *x, int64_t width, int64_t cols, uint16_t *y,
+                  int64_t n)
 {
     _Alignas(64) uint16_t low[ROWS * SIDE];
     int64_t pixel = v->out_step[1] * v->k;
-    if (v->raw) {
-        for (int64_t i = 0; i < n; i++)
-            memcpy(v->raw + at + i * pixel, x + i * width, (size_t)cols * sizeof *x);
-        return;
-    }
-    uint16_t *y = v->y + at;
     if (cols == SIDE) {
         dlt_amx_round(x, SIDE, y, pixel, n);
         return;
@@ -238,10 +200,10 @@ static void store(const Conv *v, const float *x, int64_t width, int64_t cols, in
 }
 
 /* Output (row, col) of a pass. */
-static int64_t output(const Conv *v, const Pass *p, int64_t image, int64_t row, int64_t col)
+static uint16_t *output(const Conv *v, const Pass *p, int64_t image, int64_t row, int64_t col)
 {
     int64_t h = p->h.out + row * v->out_step[0], w = p->w.out + col * v->out_step[1];
-    return ((image * v->out[0] + h) * v->out[1] + w) * v->k;
+    return v->y + ((image * v->out[0] + h) * v->out[1] + w) * v->k;
 }
 
 /* Tile `tile` of a pass: where it begins, numbered through the padded rows. */
@@ -305,62 +267,32 @@ static void make_zeros(const Conv *v, const Pass *p, int64_t image)
 {
     for (int64_t row = 0; row < p->h.count; row++)
         for (int64_t col = 0; col < p->w.count; col++)
-            memset(v->y + output(v, p, image, row, col), 0, (size_t)v->k * sizeof *v->y);
+            memset(output(v, p, image, row, col), 0, (size_t)v->k * sizeof *v->y);
 }
 
-/* Image n of what is read into the padded one. */
-static void read_image(const Conv *v, int64_t n, uint16_t *padded)
+static void copy_image(const Conv *v, int64_t n, uint16_t *image)
 {
-    uint16_t *to = padded + (v->lo[0] * v->size[1] + v->lo[1]) * v->c;
-    if (v->pool && v->data) {
-        DltPoolImage m = v->pooling;
-        int64_t at = n * m.p * m.q * m.c;
-        m.pitch = v->size[1], m.x = v->x + at, m.index += at, m.y = to;
-        dlt_pool_image(&m, true);
-        return;
-    }
     for (int64_t h = 0; h < v->in[0]; h++)
-        memcpy(to + h * v->size[1] * v->c, v->x + (n * v->in[0] + h) * v->in[1] * v->c,
-               (size_t)(v->in[1] * v->c) * sizeof *to);
-}
-
-/* All outputs of the padded image, to image n of y. */
-static void make_image(const Conv *v, const uint16_t *padded, int64_t n)
-{
-    for (const Pass *p = v->pass; p < v->pass + v->n_pass; p++) {
-        if (p->steps == 0) make_zeros(v, p, n);
-        for (int64_t block = 0; block * SIDE < v->k && p->steps > 0; block++)
-            for (int64_t tile = 0; tile < p->tiles; tile += 2)
-                make_block(v, p, padded, n, tile, block);
-    }
-}
-
-/* Outputs by way of the image between. */
-static void make_pooled(const Conv *v, const uint16_t *padded, int64_t n, float *between)
-{
-    Conv own = *v;
-    DltPoolImage m = v->pooling;
-    int64_t pooled = m.p * m.q * m.c;
-    own.raw = between;
-    make_image(&own, padded, 0);
-    m.x = between, m.y = between + v->out[0] * v->out[1] * v->k, m.index += n * pooled;
-    dlt_pool_image(&m, false);
-    dlt_narrow_run(m.y, v->y + n * pooled, pooled);
+        memcpy(image + ((v->lo[0] + h) * v->size[1] + v->lo[1]) * v->c,
+               v->x + (n * v->in[0] + h) * v->in[1] * v->c,
+               (size_t)(v->in[1] * v->c) * sizeof *image);
 }
 
 /* Images [begin, end). */
 static void task(void *ctx, int64_t begin, int64_t end)
 {
     const Conv *v = ctx;
-    uint16_t *padded = v->images + dlt_fast_worker() * (v->image + 2 * v->between);
-    memset(padded, 0, (size_t)v->image * sizeof *padded);
+    uint16_t *image = v->images + dlt_fast_worker() * v->image;
+    memset(image, 0, (size_t)v->image * sizeof *image);
     dlt_amx_begin();
     for (int64_t n = begin; n < end; n++) {
-        read_image(v, n, padded);
-        if (v->between > 0)
-            make_pooled(v, padded, n, (float *)(void *)(padded + v->image));
-        else
-            make_image(v, padded, n);
+        copy_image(v, n, image);
+        for (const Pass *p = v->pass; p < v->pass + v->n_pass; p++) {
+            if (p->steps == 0) make_zeros(v, p, n);
+            for (int64_t block = 0; block * SIDE < v->k && p->steps > 0; block++)
+                for (int64_t tile = 0; tile < p->tiles; tile += 2)
+                    make_block(v, p, image, n, tile, block);
+        }
     }
     dlt_amx_end();
 }
@@ -373,34 +305,21 @@ static bool is_image(const DltTensor *t)
     return last && t->dtype == DLT_BF16;
 }
 
-static const DltTensor *filters_of(const DltNode *n)
-{
-    return n->in[n->kind == DLT_OP_conv_pool_bwd_data ? 2 : 1];
-}
-
-/* Windows side by side, of channels that come in sixteens, as the gradient of the filters wants them too. */
-static bool pools_well(const DltNode *n)
-{
-    if (!is_pooled(n)) return true;
-    const DltTensor *pooled = n->kind == DLT_OP_conv_pool_fwd ? n->out[0] : n->in[0];
-    const DltTensor *index = n->kind == DLT_OP_conv_pool_fwd ? n->out[1] : n->in[1];
-    return dlt_pool_is_tiled(&((const DltConvPool *)n->attr)->pool) &&
-           pooled->shape.dim[1] % 16 == 0 && index && index->dtype == DLT_U8;
-}
-
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    const DltConv *a = attr_of(n);
-    const DltTensor *w = filters_of(n);
+    const DltConv *a = n->attr;
+    const DltTensor *w = n->in[1];
     bool fits = a->groups == 1 && w->dtype == DLT_BF16 && w->layout == DLT_PLAIN;
     for (int d = 0; d < 2; d++)
         fits = fits && a->dilation[d] == 1 && a->stride[d] <= MAX_STRIDE;
-    fits = fits && is_image(n->in[0]) && is_image(n->out[0]) && pools_well(n);
-    if (fits && dlt_amx_there()) return true;
+    int64_t taps = a->kernel[0] * a->kernel[1], channels = n->in[0]->shape.dim[1];
+    if (n->kind == DLT_OP_conv_fwd) fits = fits && taps >= LEAST_TAPS && channels >= ROWS;
+    if (fits && is_image(n->in[0]) && is_image(n->out[0]) && dlt_amx_there()) return true;
     snprintf(why_not->text, sizeof why_not->text,
-             "for bf16 images, channels last, one group, strides up to %d, matrix tiles",
-             MAX_STRIDE);
+             "for bf16 images, channels last, one group, strides up to %d, matrix tiles; forward "
+             "from %d taps and %d channels on",
+             MAX_STRIDE, LEAST_TAPS, ROWS);
     return false;
 }
 
@@ -413,8 +332,8 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 {
     (void)err;
     Conv v = conv_of(n);
-    int64_t images = dlt_cpu_threads(dev) * (v.image + 2 * v.between);
-    p->work_bytes = (size_t)(v.units * UNIT + images) * sizeof(uint16_t) + bias_bytes(&v);
+    p->work_bytes = (size_t)(v.units * UNIT + dlt_cpu_threads(dev) * v.image) * sizeof(uint16_t) +
+                    bias_bytes(&v);
     return DLT_OK;
 }
 
@@ -427,44 +346,23 @@ static void read_bias(Conv *v, const DltTensor *t, const void *from, float *to)
                                        : ((const float *)from)[i];
 }
 
-static void run(const DltCall *c, Conv *v)
-{
-    char *work = c->work;
-    v->x = c->in[0], v->w = c->in[filters_of(c->node) == c->node->in[2] ? 2 : 1];
-    v->packed = (uint16_t *)(void *)(work + bias_bytes(v));
-    v->images = v->packed + v->units * UNIT;
-    if (!v->data) read_bias(v, c->node->in[2], c->in[2], (float *)(void *)work);
-    dlt_pool_for(c->stream, v->units, 8, pack_task, v);
-    dlt_pool_for(c->stream, v->n, v->n >= 8 * GRAIN ? GRAIN : 1, task, v);
-}
-
 static DltStatus launch(const DltCall *c, DltErr *err)
 {
     (void)err;
     Conv v = conv_of(c->node);
     DltEpilogue rest = v.a->ep;
-    v.y = rest.save_pre ? c->out[1] : c->out[0];
+    v.x = c->in[0], v.w = c->in[1], v.y = rest.save_pre ? c->out[1] : c->out[0];
     v.relu = rest.act.fn == DLT_FN_RELU && !rest.save_pre;
     if (v.relu) rest.act.fn = DLT_FN_NONE;
-    run(c, &v);
+    char *work = c->work;
+    v.packed = (uint16_t *)(void *)(work + bias_bytes(&v));
+    v.images = v.packed + v.units * UNIT;
+    if (!v.data) read_bias(&v, c->node->in[2], c->in[2], (float *)(void *)work);
+    dlt_pool_for(c->stream, v.units, 8, pack_task, &v);
+    dlt_pool_for(c->stream, v.n, v.n >= 8 * GRAIN ? GRAIN : 1, task, &v);
     dlt_fast_finish(c, &rest, v.y, v.data ? c->in[2] : NULL);
-    return DLT_OK;
-}
-
-static DltStatus launch_pooled(const DltCall *c, DltErr *err)
-{
-    (void)err;
-    Conv v = conv_of(c->node);
-    v.y = c->out[0];
-    v.pooling.index = v.data ? c->in[1] : c->out[1];
-    run(c, &v);
     return DLT_OK;
 }
 
 const DltKernel dlt_low_conv_fwd = {"conv_fwd.cpu.amx", accepts, prepare, launch};
 const DltKernel dlt_low_conv_bwd_data = {"conv_bwd_data.cpu.amx", accepts, prepare, launch};
-static const DltKernel pool_fwd_k = {"conv_pool_fwd.cpu.amx", accepts, prepare, launch_pooled};
-static const DltKernel pool_data_k = {"conv_pool_bwd_data.cpu.amx", accepts, prepare,
-                                      launch_pooled};
-const DltKernel *const dlt_fast_conv_pool_fwd[] = {&pool_fwd_k, NULL};
-const DltKernel *const dlt_fast_conv_pool_bwd_data[] = {&pool_data_k, NULL};

@@ -7,36 +7,15 @@
 
 enum { BANDS = 8, LEAST_TERMS = 512, MAX_STRIDE = 2 };
 
-static const DltPool *pool_of(const DltNode *n)
-{
-    bool pooled = n->kind == DLT_OP_conv_pool_bwd_filter;
-    return pooled ? &((const DltConvPool *)n->attr)->pool : NULL;
-}
-
-static const DltConv *attr_of(const DltNode *n)
-{
-    return pool_of(n) ? &((const DltConvPool *)n->attr)->conv : n->attr;
-}
-
-static bool pools_well(const DltNode *n)
-{
-    const DltPool *pool = pool_of(n);
-    if (!pool) return true;
-    bool bias = !n->out[1] || n->out[1]->dtype == DLT_F32;
-    return dlt_pool_is_tiled(pool) && n->in[1]->shape.dim[1] % DLT_AMX_ROWS == 0 &&
-           n->in[2]->dtype == DLT_U8 && bias;
-}
-
 bool dlt_filter_fits(const DltNode *n)
 {
-    const DltConv *a = attr_of(n);
+    const DltConv *a = n->attr;
     const DltTensor *x = n->in[0], *dy = n->in[1], *dw = n->out[0];
     bool one_channel = x->shape.dim[1] == 1 && x->layout == DLT_PLAIN;
     return dlt_amx_there() && a->groups == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
            a->stride[0] <= MAX_STRIDE && a->stride[1] <= MAX_STRIDE && x->dtype == DLT_BF16 &&
            dy->dtype == DLT_BF16 && (x->layout == DLT_NHWC || one_channel) &&
-           dy->layout == DLT_NHWC && dw->dtype == DLT_F32 && dw->layout == DLT_PLAIN &&
-           pools_well(n);
+           dy->layout == DLT_NHWC && dw->dtype == DLT_F32 && dw->layout == DLT_PLAIN;
 }
 
 static int64_t up(int64_t n, int64_t to)
@@ -54,14 +33,8 @@ size_t dlt_filter_book(DltFilter *f, int64_t count, size_t bytes)
 static DltFilter filter_of(const DltNode *n, const DltFilterParts *parts)
 {
     const int64_t *x = n->in[0]->shape.dim, *dy = n->in[1]->shape.dim;
-    const DltPool *pool = pool_of(n);
-    DltFilter f = {.parts = parts, .a = attr_of(n), .n = x[0], .c = x[1], .h = x[2], .w = x[3]};
+    DltFilter f = {.parts = parts, .a = n->attr, .n = x[0], .c = x[1], .h = x[2], .w = x[3]};
     f.k = dy[1], f.p = dy[2], f.q = dy[3];
-    if (pool) {
-        f.pooled = true;
-        f.pooling = (DltPoolImage){.a = pool, .p = f.p, .q = f.q, .c = f.k};
-        f.p = pool->in_hw[0], f.q = pool->in_hw[1];
-    }
     f.taps = f.a->kernel[0] * f.a->kernel[1];
     f.k_tiles = up(f.k, DLT_AMX_ROWS) / DLT_AMX_ROWS;
     f.shift_h = (f.a->kernel[0] - 1) / f.a->stride[0];
@@ -75,43 +48,10 @@ static DltFilter filter_of(const DltNode *n, const DltFilterParts *parts)
     if (f.group > most) f.group = most;
     f.terms = up(((f.group - 1) * f.rows + f.p) * f.pitch, DLT_AMX_DEPTH);
     f.steps = f.terms / DLT_AMX_DEPTH;
-    f.pooling.pitch = f.pitch;
-    f.db_at = dlt_filter_book(&f, f.k, sizeof(double));
     f.dy_at = dlt_filter_book(&f, f.terms * f.k, sizeof(uint16_t));
     f.dy_tiles_at = dlt_filter_book(&f, f.k_tiles * f.steps * DLT_AMX_TILE, sizeof(uint16_t));
     parts->book(&f);
     return f;
-}
-
-/* db += the pooled gradients of an image, of windows whose maximum lived. */
-DLT_CLONES static void sum_pooled(const DltPoolImage *m, double *db)
-{
-    for (int64_t c = 0; c < m->c; c += DLT_AMX_ROWS) {
-        DltV16 sum = {0}, v;
-        for (int64_t i = c; i < m->p * m->q * m->c; i += m->c) {
-            dlt_v16_load(m->x, i, true, &v);
-            DltI16 at = __builtin_convertvector(*(const DltB16 *)(m->index + i), DltI16);
-            sum += (DltV16)((DltI16)v & (at != 255));
-        }
-        for (int j = 0; j < DLT_AMX_ROWS; j++)
-            db[c + j] += (double)sum[j];
-    }
-}
-
-/* Image n of dy, row by row of terms. */
-static void copy_image(const DltFilter *f, char *band, int64_t n, uint16_t *to)
-{
-    if (f->pooled) {
-        DltPoolImage m = f->pooling;
-        int64_t at = n * m.p * m.q * m.c;
-        m.x = f->dy + at, m.index += at, m.y = to;
-        dlt_pool_image(&m, true);
-        if (f->db) sum_pooled(&m, (double *)(void *)(band + f->db_at));
-        return;
-    }
-    for (int64_t p = 0; p < f->p; p++)
-        memcpy(to + p * f->pitch * f->k, f->dy + (n * f->p + p) * f->q * f->k,
-               (size_t)(f->q * f->k) * sizeof *to);
 }
 
 /* dy of images [n, n + count) of a group into scratch as [terms][K]; gaps and missing images are zero, which the first
@@ -119,13 +59,16 @@ static void copy_image(const DltFilter *f, char *band, int64_t n, uint16_t *to)
 static void copy_dy(const DltFilter *f, char *band, int64_t n, int64_t count, bool first)
 {
     uint16_t *to = (uint16_t *)(void *)(band + f->dy_at);
-    int64_t image = f->rows * f->pitch * f->k;
     if (first) memset(to, 0, (size_t)(f->terms * f->k) * sizeof *to);
-    for (int64_t g = 0; g < count; g++)
-        copy_image(f, band, n + g, to + g * image);
-    for (int64_t g = count; g < f->group; g++)
-        for (int64_t p = 0; p < f->p; p++)
-            memset(to + g * image + p * f->pitch * f->k, 0, (size_t)(f->q * f->k) * sizeof *to);
+    for (int64_t g = 0; g < f->group; g++)
+        for (int64_t p = 0; p < f->p; p++) {
+            uint16_t *row = to + (g * f->rows + p) * f->pitch * f->k;
+            size_t bytes = (size_t)(f->q * f->k) * sizeof *to;
+            if (g < count)
+                memcpy(row, f->dy + ((n + g) * f->p + p) * f->q * f->k, bytes);
+            else
+                memset(row, 0, bytes);
+        }
 }
 
 static void pack_dy(const DltFilter *f, char *band)
@@ -148,7 +91,6 @@ static void band_task(void *ctx, int64_t begin, int64_t end)
         char *band = f->work + (size_t)b * f->band_bytes;
         int64_t from = b * f->n / f->bands, to = (b + 1) * f->n / f->bands;
         memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and what no image fills */
-        memset(band + f->db_at, 0, (size_t)f->k * sizeof(double));
         for (int64_t n = from; n < to; n += f->group) {
             int64_t count = to - n < f->group ? to - n : f->group;
             copy_dy(f, band, n, count, n == from);
@@ -175,16 +117,8 @@ void dlt_filter_run(const DltCall *c, const DltFilterParts *parts)
 {
     DltFilter f = filter_of(c->node, parts);
     f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
-    if (f.pooled) f.pooling.index = c->in[2], f.db = c->out[1];
     dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
     dlt_pool_for(c->stream, f.k, 8, parts->gather, &f);
-    for (int64_t k = 0; f.db && k < f.k; k++) {
-        double total = 0;
-        for (int64_t b = 0; b < f.bands; b++)
-            total +=
-                ((const double *)(const void *)(f.work + (size_t)b * f.band_bytes + f.db_at))[k];
-        f.db[k] = (float)total;
-    }
 }
 
 /* ---- x in pairs ---- */
@@ -359,6 +293,3 @@ static DltStatus launch(const DltCall *c, DltErr *err)
 }
 
 const DltKernel dlt_low_filter = {"conv_bwd_filter.cpu.amx", accepts, prepare, launch};
-static const DltKernel pooled_k = {"conv_pool_bwd_filter.cpu.amx", accepts, prepare, launch};
-const DltKernel *const dlt_fast_conv_pool_bwd_filter[] = {&pooled_k, &dlt_low_pooled_first_filter,
-                                                          NULL};

@@ -1,13 +1,12 @@
 /* What the filter gradients on matrix tiles share. The sum over pixels of a group of images is one product: pixel
  * (p, q) of image g in the group is term t = (g rows + p) pitch + q, dy has zeros in the gaps, and a shift of the
  * image by (r, s) is an offset in t. One task sums a band of images into sums of its own; the bands, which depend on
- * the shape alone, are added in order. With max pooling in one node dy is the pooled gradient, which is spread out on its
- * way, and db its sums.  x [N,H,W,C], dy [N,P,Q,K] bf16, dw [K,C,R,S], db [K] f32 */
+ * the shape alone, are added in order.  x [N,H,W,C], dy [N,P,Q,K] bf16, dw [K,C,R,S] f32 */
 #ifndef DLT_LOW_FILTER_H
 #define DLT_LOW_FILTER_H
 
 #include "cpu/dnnl/amx.h"
-#include "cpu/dnnl/pool_image.h"
+#include "ops/conv.h"
 
 typedef struct DltFilterParts DltFilterParts;
 typedef struct DltFilter {
@@ -21,10 +20,6 @@ typedef struct DltFilter {
     int64_t rows, pitch, group, bands; /* of an image in t; images a product; tasks */
     int64_t shift_h, shift_w;          /* the last tap's, in outputs: (R - 1) / stride */
     int64_t terms, steps;              /* of a product; terms = 32 steps */
-    bool pooled;
-    DltPoolImage pooling; /* where it is: of the first image */
-    float *db;            /* NULL: not wanted */
-    size_t db_at;         /* of a band, double [K] */
     size_t dy_at, dy_tiles_at, x_at, x_tiles_at, sums_at, band_bytes; /* in a band's scratch */
 } DltFilter;
 

@@ -138,5 +138,3 @@ static DltStatus launch(const DltCall *c, DltErr *err)
 }
 
 const DltKernel dlt_low_first_filter = {"conv_bwd_filter.cpu.amx_first", accepts, prepare, launch};
-const DltKernel dlt_low_pooled_first_filter = {"conv_pool_bwd_filter.cpu.amx_first", accepts,
-                                               prepare, launch};

@@ -1,7 +1,6 @@
 /* Max and average pooling on channel-blocked images: the inner loop runs over the block of 8 or 16 channels,
  * which the compiler turns into vectors. Windows and padding as ops/conv.h says; plain layout is left to
  * the plain kernel. */
-#include "cpu/dnnl/pool_image.h"
 #include "cpu/dnnl/tile.h"
 
 enum { MAX_BLOCK = 16 };
@@ -64,39 +63,60 @@ static bool is_tiled(const Pool *k)
            k->p * a->stride[0] <= k->h && k->q * a->stride[1] <= k->w;
 }
 
-typedef uint8_t B8 __attribute__((vector_size(8), aligned(1), may_alias));
+/* Eight channels at a time on every processor: gcc 12 takes comparisons of sixteen apart, 5.6 in place of 1.2 ms for LeNet's
+ * first pooling.
+ * One output pixel of a tiled max pool with windows of rows x cols, eight channels of x at i, to y at o: the first
+ * maximum wins, NaN wins and stays. */
+DLT_INLINE void tile_fwd(const Pool *k, int64_t i, int64_t o, int rows, int cols, bool low)
+{
+    int64_t step = k->w * k->blk;
+    DltV8 best, v;
+    DltI8 at = {0};
+    dlt_v8_load(k->x, i, low, &best);
+    for (int r = 0; r < rows; r++)
+        for (int s = 0; s < cols; s++) {
+            dlt_v8_load(k->x, i + r * step + s * k->blk, low, &v);
+            /* NaN alone is neither above nor below: !(v <= best) takes it, and best == best keeps it */
+            DltI8 take = ~(v <= best) & (best <= best); /* NOLINT(misc-redundant-expression) */
+            DltI8 here = (DltI8){0} + (int32_t)(r * cols + s);
+            best = (DltV8)(((DltI8)v & take) | ((DltI8)best & ~take));
+            at = (here & take) | (at & ~take);
+        }
+    if (k->a->ep_relu) {
+        DltI8 live = ~(best <= 0.0f);
+        best = (DltV8)((DltI8)best & live);
+        at = (at & live) | (255 & ~live);
+    }
+    dlt_v8_cut(k->y, o, low, &best);
+    if (k->index) *(DltB8 *)(k->index + o) = __builtin_convertvector(at, DltB8);
+}
 
-#define NAME(f) f##_8
-#define V DltV8
-#define I DltI8
-#define B B8
-#define LANES 8
-#define LOAD dlt_v8_load
-#define CUT dlt_v8_cut
-#include "cpu/dnnl/pool_tiles.h"
-#undef NAME
-#undef V
-#undef I
-#undef B
-#undef LANES
-#undef LOAD
-#undef CUT
+DLT_INLINE void tile_bwd(const Pool *k, int64_t i, int64_t o, int rows, int cols, bool low)
+{
+    int64_t step = k->w * k->blk;
+    DltI8 at = __builtin_convertvector(*(const DltB8 *)(k->index + o), DltI8);
+    DltV8 d;
+    dlt_v8_load(k->x, o, low, &d);
+    for (int r = 0; r < rows; r++)
+        for (int s = 0; s < cols; s++) {
+            DltI8 here = (DltI8){0} + (int32_t)(r * cols + s);
+            DltV8 part = (DltV8)((DltI8)d & (at == here));
+            dlt_v8_cut(k->y, i + r * step + s * k->blk, low, &part);
+        }
+}
 
-#define NAME(f) f##_16
-#define V DltV16
-#define I DltI16
-#define B DltB16
-#define LANES 16
-#define LOAD dlt_v16_load
-#define CUT dlt_v16_cut
-#include "cpu/dnnl/pool_tiles.h"
-
+/* One output row: big and small index of each pixel go to tile_fwd or tile_bwd. */
 DLT_INLINE void tiled_row(const Pool *k, int64_t row, bool back, bool low, int rows, int cols)
 {
-    if (k->blk % 16 == 0)
-        tiled_row_16(k, row, back, low, rows, cols);
-    else
-        tiled_row_8(k, row, back, low, rows, cols);
+    int64_t o = row * k->q * k->blk;
+    int64_t i = (row / k->p * k->h + row % k->p * rows) * k->w * k->blk;
+    for (int64_t j = 0; j < k->q; j++, i += (cols - 1) * k->blk)
+        for (int64_t c = 0; c < k->blk; c += 8, i += 8, o += 8) {
+            if (back)
+                tile_bwd(k, i, o, rows, cols, low);
+            else
+                tile_fwd(k, i, o, rows, cols, low);
+        }
 }
 
 /* Output rows [begin, end) of all planes; windows of 2 x 2 are known to the compiler. */
@@ -135,23 +155,6 @@ DLT_CLONES static void tiled_bwd(void *ctx, int64_t begin, int64_t end)
         tiled(k, begin * k->p, end * k->p, true, true);
     else
         tiled(k, begin * k->p, end * k->p, true, false);
-}
-
-bool dlt_pool_is_tiled(const DltPool *a)
-{
-    bool side_by_side = a->kernel[0] == a->stride[0] && a->kernel[1] == a->stride[1];
-    return a->max && side_by_side && a->kernel[0] * a->kernel[1] < 255 &&
-           a->pad[0] + a->pad[1] + a->pad[2] + a->pad[3] == 0 && !a->ceil;
-}
-
-DLT_CLONES void dlt_pool_image(const DltPoolImage *m, bool back)
-{
-    Pool k = {.a = m->a, .h = m->a->in_hw[0], .w = m->pitch, .p = m->p, .q = m->q, .blk = m->c};
-    k.x = m->x, k.y = m->y, k.index = m->index, k.low = back;
-    if (back)
-        tiled(&k, 0, k.p, true, true);
-    else
-        tiled(&k, 0, k.p, false, false);
 }
 
 /* Task: planes [begin, end) of N * C / blk. */

@@ -22,6 +22,7 @@ DLT_INLINE void dlt_v8_relu(DltV8 *v)
 
 typedef uint32_t DltU8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint16_t DltH8 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint8_t DltB8 __attribute__((vector_size(8), aligned(1), may_alias));
 
 /* Elements i to i + 7 of f32 or (low) bf16. */
 DLT_INLINE void dlt_v8_load(const void *x, int64_t i, bool low, DltV8 *v)
@@ -60,7 +61,6 @@ typedef float DltV16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t DltI16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t DltU16 __attribute__((vector_size(64), aligned(2), may_alias));
 typedef uint16_t DltH16 __attribute__((vector_size(32), aligned(2), may_alias));
-typedef uint8_t DltB16 __attribute__((vector_size(16), aligned(1), may_alias));
 
 DLT_INLINE void dlt_v16_relu(DltV16 *v)
 {
