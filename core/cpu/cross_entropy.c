@@ -247,6 +247,85 @@ static const DltKernel plain_classifier = {
     .name = "classifier.cpu.plain", .prepare = prepare_classes, .launch = classify};
 const DltKernel *const dlt_cpu_classifier[] = {&plain_classifier, NULL};
 
+/* ---- output layer ---- */
+
+typedef struct Output {
+    Loss l;
+    const DltReal *x, *weight, *bias; /* bias: NULL: none */
+    DltReal *logits, *dx;
+    double *sums; /* [rows][2] */
+    DltUnary act_grad;
+    int64_t c;
+} Output;
+
+static void output_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Output *k = ctx;
+    for (int64_t r = begin; r < end; r++) {
+        const DltReal *x = k->x + r * k->c, *d = k->l.dlogits + r * k->l.v;
+        DltReal *z = k->logits + r * k->l.v, *dx = k->dx + r * k->c;
+        for (int64_t v = 0; v < k->l.v; v++)
+            z[v] = (DltReal)dlt_dot(x, k->weight + v * k->c, k->c) +
+                   (k->bias != NULL ? k->bias[v] : 0);
+        k->sums[2 * r] = k->sums[2 * r + 1] = 0;
+        row_loss(&k->l, r, k->sums + 2 * r);
+        memset(dx, 0, (size_t)k->c * sizeof *dx);
+        for (int64_t v = 0; v < k->l.v; v++)
+            for (int64_t i = 0; i < k->c; i++)
+                dx[i] += d[v] * k->weight[v * k->c + i];
+        if (k->act_grad.fn != DLT_FN_NONE) dlt_unary_grad_run(&k->act_grad, dx, x, dx, k->c);
+    }
+}
+
+/* dx [.., C], dlogits, logits [.., V], loss f64[2] of x f32 [.., C], w f32 [V, C], bias f32[V] or missing, y i32
+ * [..], sample weights f32[N], step.  DATA when a label is outside.  loss_ops.h */
+static DltStatus output_launch(const DltCall *call, DltErr *err)
+{
+    const DltNode *n = call->node;
+    const DltOutputLayer *a = n->attr;
+    const DltStepState *step = call->in[5];
+    int64_t rows = dlt_rows(n->in[0]), v = dlt_rows(n->in[1]);
+    Output k = {.l = {.rows = rows,
+                      .v = v,
+                      .positions = rows / dlt_count(n->in[4]),
+                      .ignore = a->ignore,
+                      .logits = call->out[2],
+                      .y = call->in[3],
+                      .w = call->in[4],
+                      .class_w_sum = (double)v,
+                      .dlogits = call->out[1],
+                      .scale = (double)step->loss_scale / step->sample_weight},
+                .x = call->in[0],
+                .weight = call->in[1],
+                .bias = call->in[2],
+                .logits = call->out[2],
+                .dx = call->out[0],
+                .sums = call->work,
+                .act_grad = a->act_grad,
+                .c = dlt_width(n->in[0])};
+    double *loss = call->out[3];
+    DLT_TRY(check_labels(&k.l, n->in[3], err));
+    dlt_pool_for(call->stream, rows, dlt_grain(k.c * v), output_task, &k);
+    loss[0] = loss[1] = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        loss[0] += k.sums[2 * r];
+        loss[1] += k.sums[2 * r + 1];
+    }
+    return DLT_OK;
+}
+
+static DltStatus prepare_output(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)dev;
+    (void)err;
+    p->work_bytes = (size_t)dlt_rows(n->in[0]) * 2 * sizeof(double);
+    return DLT_OK;
+}
+
+static const DltKernel plain_output = {
+    .name = "output_layer.cpu.plain", .prepare = prepare_output, .launch = output_launch};
+const DltKernel *const dlt_cpu_output_layer[] = {&plain_output, NULL};
+
 static const DltKernel plain_forward = {
     .name = "cross_entropy_fwd.cpu.plain", .prepare = prepare, .launch = forward};
 const DltKernel *const dlt_cpu_cross_entropy_fwd[] = {&plain_forward, NULL};

@@ -156,6 +156,43 @@ const DltOpDef dlt_op_classifier = {.name = "classifier",
                                     .full_in = 8,
                                     .text = classifier_text};
 
+/* ---- output layer: linear layer, cross entropy and the data gradient ---- */
+
+static DltStatus output_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltTensor *x = n->in[0], *w = n->in[1], *y = n->in[3];
+    int64_t c = dlt_shape_dim(&x->shape, -1);
+    if (w->shape.rank != 2 || w->shape.dim[1] != c || w->dtype != x->dtype)
+        return dlt_infer_misfit(n, x, w, err, "a row of weights for each class is needed");
+    if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], w->shape.dim[0], err));
+    if (y->dtype != DLT_I32 || dlt_shape_count(&y->shape) * c != dlt_shape_count(&x->shape))
+        return dlt_infer_misfit(n, x, y, err, "one class label for each row is needed");
+    DLT_TRY(dlt_infer_like(n, out, dtype, err));
+    out[1] = x->shape;
+    out[1].dim[x->shape.rank - 1] = w->shape.dim[0];
+    out[2] = out[1];
+    dtype[1] = dtype[2] = x->dtype;
+    pair_out(out, dtype, 3);
+    return DLT_OK;
+}
+
+static double output_flops(const DltNode *n)
+{
+    double v = (double)n->in[1]->shape.dim[0];
+    return 4.0 * (double)dlt_shape_count(&n->in[0]->shape) * v +
+           10.0 * (double)dlt_shape_count(&n->in[3]->shape) * v;
+}
+
+const DltOpDef dlt_op_output_layer = {.name = "output_layer",
+                                      .n_in = 6,
+                                      .n_out = 4,
+                                      .attr_size = sizeof(DltOutputLayer),
+                                      .infer = output_infer,
+                                      .flops = output_flops,
+                                      .prec = DLT_PREC_LOW,
+                                      .optional = 1u << 2,
+                                      .full_in = 16};
+
 /* ---- pointwise losses ---- */
 
 static void pw_text(const void *attr, char *buf, size_t size)

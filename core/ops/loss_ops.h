@@ -12,13 +12,17 @@
  *   classifier: x [.., C], w [V, C], y, w [N], step -> dx, dw f32 [V, C], loss: cross entropy (no smoothing, no
  *     class weights) of the logits x w^T with its gradients, made by the fuse pass of the layer and its loss.
  *     Logits and their gradient exist for `rows` rows at a time, in a kernel's scratch, in x's type.
+ *   output_layer: x [.., C], w [V, C], bias [V] or NULL, y, w [N], step -> dx, dlogits, logits [.., V] (of x's
+ *     type), loss: cross entropy (no smoothing, no class weights) of logits = x w^T + bias, and
+ *     dx = dlogits w times act_grad'(x) (x is what the activation saves); made by the fuse pass of a small
+ *     layer and its loss, where the device has a kernel
  *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over elements of
  *     w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp
  *     mse d^2, mae |d|, huber (d^2/2 inside delta, delta (|d| - delta/2) outside), bce on logits */
 #ifndef DLT_LOSS_OPS_H
 #define DLT_LOSS_OPS_H
 
-#include "graph/build.h"
+#include "ops/elementwise.h"
 
 typedef struct DltCrossEntropy {
     float smoothing;
@@ -29,6 +33,11 @@ typedef struct DltClassifier {
     int32_t ignore;
     int64_t rows; /* most rows whose logits exist at a time */
 } DltClassifier;
+
+typedef struct DltOutputLayer {
+    int32_t ignore;
+    DltUnary act_grad; /* DLT_FN_NONE: none */
+} DltOutputLayer;
 
 typedef enum DltPointwise {
     DLT_LOSS_MSE,

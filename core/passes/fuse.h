@@ -52,5 +52,6 @@ bool dlt_fuse_conv_pool(DltFuse *f, DltNode *pool);  /* fuse_conv_pool.c */
 bool dlt_fuse_embedding_add(DltFuse *f, DltNode *n); /* fuse_loss.c */
 bool dlt_fuse_cross_entropy(DltFuse *f, DltNode *n);
 bool dlt_fuse_classifier(DltFuse *f, DltNode *n);
+bool dlt_fuse_output_layer(DltFuse *f, DltNode *n);
 
 #endif

@@ -118,3 +118,51 @@ bool dlt_fuse_classifier(DltFuse *f, DltNode *n)
         dlt_fuse_set_out(f, n, i, out[i]);
     return true;
 }
+
+/* ---- a small output layer with its loss ---- */
+
+static bool is_read_before(const DltFuse *f, const DltTensor *t, const DltNode *n)
+{
+    int readers = dlt_fuse_readers(f, t);
+    if (readers > DLT_MAX_READERS) return true;
+    for (int i = 0; i < readers; i++)
+        if (f->reader[t->id][i]->lane < n->lane) return true;
+    return false;
+}
+
+/* Product with bias -> cross entropy -> data gradient through the activation in front: one node, since each of
+ * these is a row's own and takes less time than a kernel's start. The weights' gradient stays where it is. */
+bool dlt_fuse_output_layer(DltFuse *f, DltNode *n)
+{
+    DltTensor *logits = n->in[0], *d = n->out[0], *loss = n->out[1];
+    DltNode *p = logits->producer;
+    const DltCrossEntropy *ce = n->attr;
+    if (!p || p->kind != DLT_OP_matmul || n->in[3] || ce->smoothing > 0) return false;
+    const DltMatmul *a = p->attr;
+    DltTensor *x = p->in[0], *w = p->in[1];
+    if (a->ta || !a->tb || w->shape.rank != 2 || a->ep.act.fn || a->ep.act_grad.fn ||
+        a->ep.save_pre)
+        return false;
+    if (logits->view_of || d->view_of || is_read_before(f, logits, n)) return false;
+    DltNode *dx = data_gradient(f, d, w);
+    if (!dx) return false;
+    const DltEpilogue *e = &((const DltMatmul *)dx->attr)->ep;
+    if (dx->in[2] || e->act.fn || e->save_pre || (e->act_grad.fn && dx->in[3] != x)) return false;
+    DltOutputLayer *attr = dlt_arena_new_bytes(f->g->arena, 1, sizeof *attr);
+    *attr = (DltOutputLayer){.ignore = ce->ignore, .act_grad = e->act_grad};
+    DltTensor *out[] = {dx->out[0], d, logits, loss};
+    DltTensor *in[] = {x, w, p->in[2], n->in[1], n->in[2], n->in[4]};
+    DltNode as = *n;
+    dlt_fuse_turn(&as, DLT_OP_output_layer, attr);
+    memcpy(as.in, in, sizeof in);
+    memcpy(as.out, out, sizeof out);
+    if (!dlt_fuse_has_kernel(f, &as)) return false;
+    dlt_fuse_remove(f, dx);
+    dlt_fuse_remove(f, p);
+    dlt_fuse_turn(n, DLT_OP_output_layer, attr);
+    for (int i = 0; i < 6; i++)
+        dlt_fuse_set_in(f, n, i, in[i]);
+    for (int i = 0; i < 4; i++)
+        dlt_fuse_set_out(f, n, i, out[i]);
+    return true;
+}

@@ -1,0 +1,187 @@
+/* A small output layer with its loss: logits, cross entropy and the gradient that goes on to the layer in front.
+ * All of it is a row's own, so one kernel takes the place of three launches that wait for each other. A
+ * block works on a row, its warps on classes and then on features: a step of a small network waits for
+ * the instructions of one warp, so each has few. Formulas: ops/loss_ops.h. */
+#include "cuda/kernels/act.cuh"
+#include "cuda/kernels/cross_entropy.cuh"
+#include "cuda/kernels/shape.cuh"
+
+namespace
+{
+
+enum { MOST_CLASSES = WARP, MOST_FEATURES = 8192, WARPS = BLOCK / WARP, BLOCKS_A_SM = 8 };
+
+struct Layer {
+    Rows d;
+    int c; /* features */
+    DltUnary act_grad;
+};
+
+/* M neighbours, one access: M is 1 or 2. */
+template <typename T, int M> __device__ __forceinline__ void load_few(const T *p, float v[M])
+{
+    T own[M];
+    if constexpr (M == 1)
+        own[0] = *p;
+    else if constexpr (sizeof(T) == 2)
+        memcpy(own, reinterpret_cast<const uint32_t *>(p), sizeof own);
+    else
+        memcpy(own, reinterpret_cast<const float2 *>(p), sizeof own);
+    for (int k = 0; k < M; k++)
+        v[k] = to_float(own[k]);
+}
+
+/* z[v] = x[c] w[v, c] + bias[v], rounded to T. */
+template <typename T, int N>
+__device__ __forceinline__ void row_logits(const Layer &l, const T *x, const T *w, In bias,
+                                           float *z)
+{
+    int lane = threadIdx.x % WARP;
+    for (int v = threadIdx.x / WARP; v < l.d.n; v += WARPS) {
+        float dot = 0;
+        for (int i = lane * N; i < l.c; i += WARP * N) {
+            float a[N], b[N];
+            load_v<T, N>(x + i, a);
+            load_v<T, N>(w + v * l.c + i, b);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                dot += a[k] * b[k];
+        }
+        dot = warp_sum(dot);
+        if (lane == 0) z[v] = to_float(from_float<T>(dot + (bias.p ? bias[v] : 0.0f)));
+    }
+}
+
+/* One warp, a lane a class: d[v] = scale q (p_v - [v = y]), rounded to T. The row's loss and weight are added to
+ * sum. A label outside [0, V) that is not `ignore` makes the loss NaN. */
+template <typename T>
+__device__ __forceinline__ float class_gradient(const Layer &l, float z, int32_t label, float q,
+                                                float scale, double sum[2])
+{
+    int lane = threadIdx.x % WARP;
+    bool counts = label != l.d.ignore, bad = counts && (label < 0 || label >= l.d.n);
+    float most = warp_max(lane < l.d.n ? z : -INFINITY);
+    float lse = most + logf(warp_sum(lane < l.d.n ? expf(z - most) : 0.0f));
+    float own = __shfl_sync(0xffffffffu, z, bad || !counts ? 0 : label);
+    if (bad) sum[0] += (double)NAN;
+    if (!bad && counts && q != 0.0f) { /* padding rows count nothing, whatever lies in them */
+        sum[0] += (double)(q * (lse - own));
+        sum[1] += (double)q;
+    }
+    float factor = counts ? q * scale : 0.0f;
+    float g = factor * (expf(z - lse) - (lane == label ? 1.0f : 0.0f));
+    return factor == 0.0f ? 0.0f : to_float(from_float<T>(g));
+}
+
+/* dx[c] = act_grad'(x[c]) sum_v d[v] w[v, c], M features a thread. */
+template <typename T, int M>
+__device__ __forceinline__ void row_data(const Layer &l, const T *x, const T *w, const float *d,
+                                         T *dx)
+{
+    for (int i = threadIdx.x * M; i < l.c; i += BLOCK * M) {
+        float a[M], b[M], sum[M] = {};
+        load_few<T, M>(x + i, a);
+#pragma unroll 5
+        for (int v = 0; v < l.d.n; v++) {
+            load_few<T, M>(w + v * l.c + i, b);
+            for (int k = 0; k < M; k++)
+                sum[k] += d[v] * b[k];
+        }
+        with_fn(l.act_grad.fn, [&](auto fn) {
+            for (int k = 0; k < M; k++)
+                sum[k] *= act_grad<decltype(fn)::value>(a[k], (float)l.act_grad.alpha);
+        });
+        for (int k = 0; k < M; k++)
+            dx[i + k] = from_float<T>(sum[k]);
+    }
+}
+
+/* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample] -> dx [rows, C],
+ * dlogits, logits [rows, V] T, loss f64[2].  N and M: elements loaded at once.  Grid: any; a block a row. */
+template <typename T, int N, int M>
+__global__ void __launch_bounds__(BLOCK)
+    output_layer_k(Layer l, const T *x, const T *w, In bias, const int32_t *y, In weights,
+                   const DltStepState *step, T *dx, T *dlogits, T *logits, double *loss,
+                   double *part, unsigned *ticket)
+{
+    begin();
+    __shared__ float z[MOST_CLASSES], d[MOST_CLASSES];
+    int lane = threadIdx.x % WARP;
+    double sum[2] = {};
+    for (int64_t r = blockIdx.x; r < l.d.rows; r += gridDim.x) {
+        row_logits<T, N>(l, x + r * l.c, w, bias, z);
+        __syncthreads();
+        if (threadIdx.x < WARP) {
+            double own[2] = {};
+            float own_z = lane < l.d.n ? z[lane] : 0.0f;
+            d[lane] = class_gradient<T>(l, own_z, y[r], l.d.sample_weight(weights, r),
+                                        gradient_scale(step), own);
+            if (lane < l.d.n) {
+                logits[r * l.d.n + lane] = from_float<T>(own_z);
+                dlogits[r * l.d.n + lane] = from_float<T>(d[lane]);
+            }
+            if (lane == 0) {
+                sum[0] += own[0];
+                sum[1] += own[1];
+            }
+        }
+        __syncthreads();
+        row_data<T, M>(l, x + r * l.c, w, d, dx + r * l.c);
+    }
+    if (grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) store_loss(l.d, loss, sum);
+}
+
+bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    const DltTensor *x = n->in[0];
+    int64_t v = n->in[1]->shape.dim[0], c = last_dim(x);
+    for (int i = 0; i < 3; i++)
+        if (n->out[i]->dtype != x->dtype || n->in[1]->dtype != x->dtype)
+            return dlt_cuda_refuse(why_not, "features, weights and gradients have several types");
+    if (v > MOST_CLASSES || c > MOST_FEATURES)
+        return dlt_cuda_refuse(why_not, "more than %d classes or %d features", MOST_CLASSES,
+                               MOST_FEATURES);
+    return true;
+}
+
+int64_t most_blocks(const DltDevice *dev)
+{
+    return (int64_t)dev->n_sm * BLOCKS_A_SM;
+}
+
+DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
+{
+    (void)n, (void)err;
+    p->work_bytes = (size_t)most_blocks(dev) * 2 * sizeof(double);
+    return DLT_OK;
+}
+
+DltStatus launch(const DltCall *c, DltErr *err)
+{
+    const DltNode *n = c->node;
+    const DltOutputLayer *a = (const DltOutputLayer *)n->attr;
+    int64_t rows = count_of(n->in[3]), most = most_blocks(c->stream->dev);
+    Layer l = {{rows, n->in[1]->shape.dim[0], rows / count_of(n->in[4]), 0, 0.0f, a->ignore, false},
+               (int)last_dim(n->in[0]),
+               a->act_grad};
+    unsigned blocks = (unsigned)(rows < most ? rows : most);
+    DltStatus s = DLT_OK;
+    DLT_FLOAT_TYPE(n->in[0]->dtype, T, {
+        bool packed = aligned16(c->in[0], c->in[1]) && l.c % Pack<T>::n == 0;
+        auto kernel = packed ? output_layer_k<T, Pack<T>::n, 2> : output_layer_k<T, 1, 1>;
+        s = enqueue(c, err, kernel, blocks, BLOCK, 0, l, (const T *)c->in[0], (const T *)c->in[1],
+                    input(c, 2), (const int32_t *)c->in[3], input(c, 4),
+                    (const DltStepState *)c->in[5], (T *)c->out[0], (T *)c->out[1], (T *)c->out[2],
+                    (double *)c->out[3], (double *)c->work, c->stream->ticket);
+    });
+    return s;
+}
+
+DLT_CUDA_KERNEL(row_kernel, "output_layer.cuda.row", accepts, prepare, launch);
+
+} // namespace
+
+extern "C" {
+const DltKernel *const dlt_cuda_output_layer[] = {&row_kernel, nullptr};
+}
