@@ -379,10 +379,22 @@ static bool fuse_norm_bias(DltFuse *f, DltNode *n)
 static bool fuse_fetch_cast(DltFuse *f, DltNode *n)
 {
     DltTensor *x = n->in[0], *y = n->out[0];
-    DltNode *fetch = x->producer;
-    if (!fetch || fetch->kind != DLT_OP_fetch_x || fetch->out[0] != x) return false;
-    if (dlt_fuse_readers(f, x) != 1 || !dlt_fuse_is_inner(f, x)) return false;
+    DltNode *before = x->producer, *view = before && before->kind == DLT_OP_reshape ? before : NULL;
+    DltTensor *raw = view ? view->in[0] : x;
+    DltNode *fetch = raw->producer;
+    if (!fetch || fetch->kind != DLT_OP_fetch_x || fetch->out[0] != raw) return false;
+    if (dlt_fuse_readers(f, raw) != 1 || !dlt_fuse_is_inner(f, raw)) return false;
+    if (view && (dlt_fuse_readers(f, x) != 1 || x == f->g->output || y->layout != x->layout))
+        return false;
     dlt_fuse_remove(f, n);
+    if (view) {
+        DltTensor *low = dlt_fuse_tensor(f, raw->name, &raw->shape, y->dtype);
+        low->layout = raw->layout;
+        dlt_fuse_set_in(f, view, 0, low);
+        dlt_fuse_set_out(f, view, 0, y);
+        dlt_graph_make_view(y, low, 0);
+        y = low;
+    }
     dlt_fuse_set_out(f, fetch, 0, y);
     return true;
 }

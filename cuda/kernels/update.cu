@@ -9,7 +9,8 @@
 namespace
 {
 
-enum { GROUP = 4 };
+/* NORM_BLOCK: few, large blocks leave little to the last one */
+enum { GROUP = 4, NORM_BLOCK = 1024 };
 
 /* Four neighbours at i of a tensor of any float type; the last group of a slab may be shorter. */
 __device__ __forceinline__ void load4(In t, int64_t i, int64_t n, bool packed, float v[GROUP])
@@ -238,47 +239,67 @@ struct Verdict {
 };
 /* coef from loss, g [n] (n 0: none), states, step: ops/update_ops.h. The last block to finish its share
  * of the norm writes it. */
-__global__ void grad_scale_k(DltGradScale a, In g, int64_t n, bool packed, Verdict v, double *part,
-                             unsigned *ticket)
+__global__ void __launch_bounds__(NORM_BLOCK)
+    grad_scale_k(DltGradScale a, In g, int64_t n, bool packed, Verdict v, double *part,
+                 unsigned *ticket)
 {
     begin();
+    /* read before the sum: what follows it is waited for */
+    double loss[2] = {v.loss[0], v.loss[1]}, states = v.states ? *v.states : 0.0;
+    DltStepState state = *v.state;
     double sumsq[1] = {own_squares(g, n, packed)};
     if (!grid_sum<1>(sumsq, part, ticket) || threadIdx.x != 0) return;
-    coef_of(a, v.loss, sumsq[0], v.state, v.states, v.coef);
+    coef_of(a, loss, sumsq[0], &state, v.states ? &states : nullptr, v.coef);
     if (v.scaler) apply_scaler(a, v.scaler, v.coef);
 }
 
-/* w, states [n] f32 (changed), g [n], low [n] bf16|f16 or NULL (w rounded). Nothing happens when
- * coef[SKIP] is set. */
-template <typename Rule>
-__global__ void update_k(Rates a, Slabs t, const float *coef, const DltStepState *state)
-{
-    begin();
-    __shared__ Now now;
-    if (coef[DLT_COEF_SKIP] != 0.0f) return;
-    if (threadIdx.x == 0) now = now_of(a, state);
-    float scale = coef[DLT_COEF_SCALE];
-    __syncthreads();
-    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
-    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP; i < t.n; i += step) {
-        float w[GROUP], g[GROUP], s[3][GROUP] = {};
+/* Four elements of a slab: weights, gradients and the states that Rule has. */
+template <typename Rule> struct Four {
+    float w[GROUP], g[GROUP], s[3][GROUP];
+    __device__ __forceinline__ void load(const Slabs &t, int64_t i)
+    {
         load4(In{t.w.p, t.w.dtype}, i, t.n, t.packed, w);
         load4(t.g, i, t.n, t.packed, g);
 #pragma unroll
         for (int k = 0; k < Rule::states; k++)
             if (t.s[k].p) load4(In{t.s[k].p, t.s[k].dtype}, i, t.n, t.packed, s[k]);
-#pragma unroll
-        for (int k = 0; k < GROUP; k++) {
-            Element e = {w[k], g[k] * scale, {s[0][k], s[1][k], s[2][k]}};
-            Rule::step(now, e);
-            w[k] = e.w;
-            s[0][k] = e.s[0], s[1][k] = e.s[1], s[2][k] = e.s[2];
-        }
+    }
+    __device__ __forceinline__ void store(const Slabs &t, int64_t i) const
+    {
         store4(t.w, i, t.n, t.packed, w);
 #pragma unroll
         for (int k = 0; k < Rule::states; k++)
             if (t.s[k].p) store4(t.s[k], i, t.n, t.packed, s[k]);
         if (t.low.p) store4(t.low, i, t.n, false, w);
+    }
+};
+
+/* w, states [n] f32 (changed), g [n], low [n] bf16|f16 or NULL (w rounded). Nothing happens when
+ * coef[SKIP] is set. The first elements are on their way while the rates are worked out. */
+template <typename Rule>
+__global__ void update_k(Rates a, Slabs t, const float *coef, const DltStepState *state)
+{
+    begin();
+    __shared__ Now now;
+    int64_t step = (int64_t)gridDim.x * blockDim.x * GROUP;
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * GROUP;
+    Four<Rule> f = {};
+    if (i < t.n) f.load(t, i);
+    if (coef[DLT_COEF_SKIP] != 0.0f) return;
+    if (threadIdx.x == 0) now = now_of(a, state);
+    float scale = coef[DLT_COEF_SCALE];
+    __syncthreads();
+    while (i < t.n) {
+#pragma unroll
+        for (int k = 0; k < GROUP; k++) {
+            Element e = {f.w[k], f.g[k] * scale, {f.s[0][k], f.s[1][k], f.s[2][k]}};
+            Rule::step(now, e);
+            f.w[k] = e.w;
+            f.s[0][k] = e.s[0], f.s[1][k] = e.s[1], f.s[2][k] = e.s[2];
+        }
+        f.store(t, i);
+        i += step;
+        if (i < t.n) f.load(t, i);
     }
 }
 
@@ -382,9 +403,13 @@ static DltStatus launch_grad_scale(const DltCall *c, DltErr *err)
     int64_t n = c->node->in[1] ? count_of(c->node->in[1]) : 0;
     Verdict v = {(const double *)c->in[0], (const double *)c->in[3], (const DltStepState *)c->in[2],
                  (float *)c->in[4], (float *)c->out[0]};
-    return enqueue(c, err, grad_scale_k, sum_blocks(c->stream->dev->n_sm, n, BLOCK * GROUP), BLOCK,
-                   0, *(const DltGradScale *)c->node->attr, input(c, 1), n, aligned16(c->in[1]), v,
-                   (double *)c->work, c->stream->ticket);
+    int64_t blocks = ceil_div(n, NORM_BLOCK * GROUP), most = c->stream->dev->n_sm;
+    return enqueue(c, err, grad_scale_k,
+                   (unsigned)(blocks < 1      ? 1
+                              : blocks < most ? blocks
+                                              : most),
+                   NORM_BLOCK, 0, *(const DltGradScale *)c->node->attr, input(c, 1), n,
+                   aligned16(c->in[1]), v, (double *)c->work, c->stream->ticket);
 }
 static DltStatus launch_scale_loss(const DltCall *c, DltErr *err)
 {
