@@ -253,7 +253,7 @@ typedef struct Output {
     Loss l;
     const DltReal *x, *weight, *bias; /* bias: NULL: none */
     DltReal *logits, *dx;
-    double *sums; /* [rows][2] */
+    double *loss; /* [rows][2] */
     DltUnary act_grad;
     int64_t c;
 } Output;
@@ -267,8 +267,8 @@ static void output_task(void *ctx, int64_t begin, int64_t end)
         for (int64_t v = 0; v < k->l.v; v++)
             z[v] = (DltReal)dlt_dot(x, k->weight + v * k->c, k->c) +
                    (k->bias != NULL ? k->bias[v] : 0);
-        k->sums[2 * r] = k->sums[2 * r + 1] = 0;
-        row_loss(&k->l, r, k->sums + 2 * r);
+        k->loss[2 * r] = k->loss[2 * r + 1] = 0;
+        row_loss(&k->l, r, k->loss + 2 * r);
         memset(dx, 0, (size_t)k->c * sizeof *dx);
         for (int64_t v = 0; v < k->l.v; v++)
             for (int64_t i = 0; i < k->c; i++)
@@ -277,7 +277,7 @@ static void output_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* dx [.., C], dlogits, logits [.., V], loss f64[2] of x f32 [.., C], w f32 [V, C], bias f32[V] or missing, y i32
+/* dx [.., C], dlogits, logits [.., V], pairs f64[rows, 2] of x f32 [.., C], w f32 [V, C], bias f32[V] or missing, y i32
  * [..], sample weights f32[N], step.  DATA when a label is outside.  loss_ops.h */
 static DltStatus output_launch(const DltCall *call, DltErr *err)
 {
@@ -300,31 +300,33 @@ static DltStatus output_launch(const DltCall *call, DltErr *err)
                 .bias = call->in[2],
                 .logits = call->out[2],
                 .dx = call->out[0],
-                .sums = call->work,
+                .loss = call->out[3],
                 .act_grad = a->act_grad,
                 .c = dlt_width(n->in[0])};
-    double *loss = call->out[3];
     DLT_TRY(check_labels(&k.l, n->in[3], err));
     dlt_pool_for(call->stream, rows, dlt_grain(k.c * v), output_task, &k);
+    return DLT_OK;
+}
+
+static const DltKernel plain_output = {.name = "output_layer.cpu.plain", .launch = output_launch};
+const DltKernel *const dlt_cpu_output_layer[] = {&plain_output, NULL};
+
+/* loss f64[2] = sum of pairs f64[rows, 2].  loss_ops.h */
+static DltStatus sum_pairs(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    const double *pair = call->in[0];
+    double *loss = call->out[0];
     loss[0] = loss[1] = 0;
-    for (int64_t r = 0; r < rows; r++) {
-        loss[0] += k.sums[2 * r];
-        loss[1] += k.sums[2 * r + 1];
+    for (int64_t r = 0; r < dlt_rows(call->node->in[0]); r++) {
+        loss[0] += pair[2 * r];
+        loss[1] += pair[2 * r + 1];
     }
     return DLT_OK;
 }
 
-static DltStatus prepare_output(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
-{
-    (void)dev;
-    (void)err;
-    p->work_bytes = (size_t)dlt_rows(n->in[0]) * 2 * sizeof(double);
-    return DLT_OK;
-}
-
-static const DltKernel plain_output = {
-    .name = "output_layer.cpu.plain", .prepare = prepare_output, .launch = output_launch};
-const DltKernel *const dlt_cpu_output_layer[] = {&plain_output, NULL};
+static const DltKernel plain_loss_sum = {.name = "loss_sum.cpu.plain", .launch = sum_pairs};
+const DltKernel *const dlt_cpu_loss_sum[] = {&plain_loss_sum, NULL};
 
 static const DltKernel plain_forward = {
     .name = "cross_entropy_fwd.cpu.plain", .prepare = prepare, .launch = forward};

@@ -172,7 +172,8 @@ static DltStatus output_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
     out[1].dim[x->shape.rank - 1] = w->shape.dim[0];
     out[2] = out[1];
     dtype[1] = dtype[2] = x->dtype;
-    pair_out(out, dtype, 3);
+    out[3] = dlt_shape2(dlt_shape_count(&y->shape), 2);
+    dtype[3] = DLT_F64;
     return DLT_OK;
 }
 
@@ -192,6 +193,22 @@ const DltOpDef dlt_op_output_layer = {.name = "output_layer",
                                       .prec = DLT_PREC_LOW,
                                       .optional = 1u << 2,
                                       .full_in = 16};
+
+static DltStatus loss_sum_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)
+{
+    const DltTensor *x = n->in[0];
+    if (x->dtype != DLT_F64 || x->shape.rank != 2 || x->shape.dim[1] != 2)
+        return dlt_infer_misfit(n, x, x, err, "a sum and a weight for each row are needed");
+    pair_out(out, dtype, 0);
+    return DLT_OK;
+}
+
+const DltOpDef dlt_op_loss_sum = {.name = "loss_sum",
+                                  .n_in = 1,
+                                  .n_out = 1,
+                                  .infer = loss_sum_infer,
+                                  .flops = dlt_flops_1,
+                                  .prec = DLT_PREC_FULL};
 
 /* ---- pointwise losses ---- */
 

@@ -466,8 +466,7 @@ const DltFuseRule dlt_fuse_rules[] = {
      dlt_fuse_cross_entropy},
     {"classifier", "large output layer with its loss and gradients, in chunks of rows",
      DLT_OP_cross_entropy_both, dlt_fuse_classifier},
-    {"output_layer",
-     "small output layer with its loss and data gradient, where the device has a kernel",
+    {"output_layer", "small output layer with its loss and data gradient, where a kernel is",
      DLT_OP_cross_entropy_both, dlt_fuse_output_layer},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,8 @@
 /* A small output layer with its loss: logits, cross entropy and the gradient that goes on to the layer in front.
  * All of it is a row's own, so one kernel takes the place of three launches that wait for each other. A
  * block works on a row, its warps on classes and then on features: a step of a small network waits for
- * the instructions of one warp, so each has few. Formulas: ops/loss_ops.h. */
+ * the instructions of one warp, so each has few. The sum of
+ * the rows' losses is a node of its own, beside what goes on. Formulas: ops/loss_ops.h. */
 #include "cuda/kernels/act.cuh"
 #include "cuda/kernels/cross_entropy.cuh"
 #include "cuda/kernels/shape.cuh"
@@ -52,22 +53,20 @@ __device__ __forceinline__ void row_logits(const Layer &l, const T *x, const T *
     }
 }
 
-/* One warp, a lane a class: d[v] = scale q (p_v - [v = y]), rounded to T. The row's loss and weight are added to
- * sum. A label outside [0, V) that is not `ignore` makes the loss NaN. */
+/* One warp, a lane a class: d[v] = scale q (p_v - [v = y]), rounded to T; the row's loss and weight. A label
+ * outside [0, V) that is not `ignore` makes the loss NaN. */
 template <typename T>
 __device__ __forceinline__ float class_gradient(const Layer &l, float z, int32_t label, float q,
-                                                float scale, double sum[2])
+                                                float scale, double pair[2])
 {
     int lane = threadIdx.x % WARP;
     bool counts = label != l.d.ignore, bad = counts && (label < 0 || label >= l.d.n);
     float most = warp_max(lane < l.d.n ? z : -INFINITY);
     float lse = most + logf(warp_sum(lane < l.d.n ? expf(z - most) : 0.0f));
     float own = __shfl_sync(0xffffffffu, z, bad || !counts ? 0 : label);
-    if (bad) sum[0] += (double)NAN;
-    if (!bad && counts && q != 0.0f) { /* padding rows count nothing, whatever lies in them */
-        sum[0] += (double)(q * (lse - own));
-        sum[1] += (double)q;
-    }
+    bool some = counts && q != 0.0f; /* padding rows count nothing, whatever lies in them */
+    pair[0] = bad ? (double)NAN : some ? (double)(q * (lse - own)) : 0.0;
+    pair[1] = some && !bad ? (double)q : 0.0;
     float factor = counts ? q * scale : 0.0f;
     float g = factor * (expf(z - lse) - (lane == label ? 1.0f : 0.0f));
     return factor == 0.0f ? 0.0f : to_float(from_float<T>(g));
@@ -97,38 +96,50 @@ __device__ __forceinline__ void row_data(const Layer &l, const T *x, const T *w,
 }
 
 /* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample] -> dx [rows, C],
- * dlogits, logits [rows, V] T, loss f64[2].  N and M: elements loaded at once.  Grid: any; a block a row. */
+ * dlogits, logits [rows, V] T, pairs f64[rows, 2].  N and M: elements loaded at once.  Grid: any; a block a row. */
 template <typename T, int N, int M>
 __global__ void __launch_bounds__(BLOCK)
     output_layer_k(Layer l, const T *x, const T *w, In bias, const int32_t *y, In weights,
-                   const DltStepState *step, T *dx, T *dlogits, T *logits, double *loss,
-                   double *part, unsigned *ticket)
+                   const DltStepState *step, T *dx, T *dlogits, T *logits, double *pairs)
 {
     begin();
     __shared__ float z[MOST_CLASSES], d[MOST_CLASSES];
     int lane = threadIdx.x % WARP;
-    double sum[2] = {};
     for (int64_t r = blockIdx.x; r < l.d.rows; r += gridDim.x) {
         row_logits<T, N>(l, x + r * l.c, w, bias, z);
         __syncthreads();
         if (threadIdx.x < WARP) {
-            double own[2] = {};
+            double pair[2];
             float own_z = lane < l.d.n ? z[lane] : 0.0f;
             d[lane] = class_gradient<T>(l, own_z, y[r], l.d.sample_weight(weights, r),
-                                        gradient_scale(step), own);
+                                        gradient_scale(step), pair);
             if (lane < l.d.n) {
                 logits[r * l.d.n + lane] = from_float<T>(own_z);
                 dlogits[r * l.d.n + lane] = from_float<T>(d[lane]);
             }
             if (lane == 0) {
-                sum[0] += own[0];
-                sum[1] += own[1];
+                pairs[2 * r] = pair[0];
+                pairs[2 * r + 1] = pair[1];
             }
         }
         __syncthreads();
         row_data<T, M>(l, x + r * l.c, w, d, dx + r * l.c);
     }
-    if (grid_sum<2>(sum, part, ticket) && threadIdx.x == 0) store_loss(l.d, loss, sum);
+}
+
+/* loss f64[2] = sum of pairs f64[rows, 2].  Grid: 1. */
+__global__ void loss_sum_k(const double *pairs, int64_t rows, double *loss)
+{
+    begin();
+    double sum[2] = {};
+    for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+        sum[0] += pairs[2 * r];
+        sum[1] += pairs[2 * r + 1];
+    }
+    for (int k = 0; k < 2; k++) {
+        sum[k] = block_sum(sum[k]);
+        if (threadIdx.x == 0) loss[k] = sum[k];
+    }
 }
 
 bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -145,23 +156,11 @@ bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return true;
 }
 
-int64_t most_blocks(const DltDevice *dev)
-{
-    return (int64_t)dev->n_sm * BLOCKS_A_SM;
-}
-
-DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
-{
-    (void)n, (void)err;
-    p->work_bytes = (size_t)most_blocks(dev) * 2 * sizeof(double);
-    return DLT_OK;
-}
-
 DltStatus launch(const DltCall *c, DltErr *err)
 {
     const DltNode *n = c->node;
     const DltOutputLayer *a = (const DltOutputLayer *)n->attr;
-    int64_t rows = count_of(n->in[3]), most = most_blocks(c->stream->dev);
+    int64_t rows = count_of(n->in[3]), most = (int64_t)c->stream->dev->n_sm * BLOCKS_A_SM;
     Layer l = {{rows, n->in[1]->shape.dim[0], rows / count_of(n->in[4]), 0, 0.0f, a->ignore, false},
                (int)last_dim(n->in[0]),
                a->act_grad};
@@ -173,15 +172,23 @@ DltStatus launch(const DltCall *c, DltErr *err)
         s = enqueue(c, err, kernel, blocks, BLOCK, 0, l, (const T *)c->in[0], (const T *)c->in[1],
                     input(c, 2), (const int32_t *)c->in[3], input(c, 4),
                     (const DltStepState *)c->in[5], (T *)c->out[0], (T *)c->out[1], (T *)c->out[2],
-                    (double *)c->out[3], (double *)c->work, c->stream->ticket);
+                    (double *)c->out[3]);
     });
     return s;
 }
 
-DLT_CUDA_KERNEL(row_kernel, "output_layer.cuda.row", accepts, prepare, launch);
+DltStatus launch_sum(const DltCall *c, DltErr *err)
+{
+    return enqueue(c, err, loss_sum_k, 1, BLOCK, 0, (const double *)c->in[0],
+                   count_of(c->node->in[0]) / 2, (double *)c->out[0]);
+}
+
+DLT_CUDA_KERNEL(row_kernel, "output_layer.cuda.row", accepts, nullptr, launch);
+DLT_CUDA_KERNEL(sum_kernel, "loss_sum.cuda.block", dlt_cuda_accepts_plain, nullptr, launch_sum);
 
 } // namespace
 
 extern "C" {
 const DltKernel *const dlt_cuda_output_layer[] = {&row_kernel, nullptr};
+const DltKernel *const dlt_cuda_loss_sum[] = {&sum_kernel, nullptr};
 }

@@ -56,6 +56,7 @@ static const Case rows[] = {
     {OP(output_layer), .why = "rows of odd length, three classes, tanh", .forward_only = true,
      .in = {X(5, 267), W(3, 267), W(3), C_BELOW(3, LABEL, 5), C(WEIGHTS, 5), CASE_STEP},
      ATTR(DltOutputLayer, .ignore = -100, .act_grad = {DLT_FN_TANH, 0}), LOGITS},
+    {OP(loss_sum), .why = "pairs of many rows", .forward_only = true, .in = {C(DOUBLE, 301, 2)}},
     {OP(pointwise_loss_fwd), .why = "mse",
      .in = {X(5, 3), C(NORMAL, 5, 3), C(WEIGHTS, 5), CASE_STEP}, KIND(DLT_LOSS_MSE, 0)},
     {OP(pointwise_loss_fwd), .why = "mse of whole targets",

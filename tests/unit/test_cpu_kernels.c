@@ -16,67 +16,9 @@
 #include "ops/shape_ops.h"
 #include "ops/step.h"
 #include "tests/cases/cases.h"
+#include "tests/unit/kernels.h"
 #include <math.h>
 #include <string.h>
-
-typedef struct Fixture {
-    DltArena *arena;
-    DltDevice *dev;
-    DltErr err;
-} Fixture;
-
-static int setup(void **state)
-{
-    Fixture *f = dlt_sys_alloc(sizeof *f);
-    f->arena = dlt_arena_new();
-    f->dev = case_cpu_device(f->arena, 2);
-    dlt_err_init(&f->err);
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    Fixture *f = *state;
-    dlt_backend_cpu.close(f->dev);
-    dlt_arena_free(f->arena);
-    dlt_sys_free(f);
-    return 0;
-}
-
-#define F32(at_, ...)                                                                              \
-    {                                                                                              \
-        DLT_F32, {CASE_RANK(__VA_ARGS__), {__VA_ARGS__}}, at_                                      \
-    }
-#define I32(at_, ...)                                                                              \
-    {                                                                                              \
-        DLT_I32, {CASE_RANK(__VA_ARGS__), {__VA_ARGS__}}, at_                                      \
-    }
-#define F64(at_, ...)                                                                              \
-    {                                                                                              \
-        DLT_F64, {CASE_RANK(__VA_ARGS__), {__VA_ARGS__}}, at_                                      \
-    }
-#define U8(at_, ...)                                                                               \
-    {                                                                                              \
-        DLT_U8, {CASE_RANK(__VA_ARGS__), {__VA_ARGS__}}, at_                                       \
-    }
-#define STEP_OF(step) U8(&step, sizeof step)
-#define N_OF(array) ((int)(sizeof(array) / sizeof(array)[0]))
-
-static void run(Fixture *f, DltOpKind kind, const void *attr, const CaseOperand *in, int n_in,
-                void *out)
-{
-    void *const outs[DLT_MAX_OUT] = {out};
-    assert_int_equal(case_op(f->dev, kind, attr, in, n_in, outs, &f->err), DLT_OK);
-}
-
-static void assert_floats(const float *got, const float *want, int n, float tolerance)
-{
-    for (int i = 0; i < n; i++) {
-        if (fabsf(got[i] - want[i]) <= tolerance) continue;
-        fail_msg("[%d] is %.9g, expected %.9g", i, (double)got[i], (double)want[i]);
-    }
-}
 
 /* ---- fetch --------------------------------------------------------------------------------- */
 
@@ -351,36 +293,6 @@ static void cross_entropy_values(void **state)
     assert_floats(d, (const float[]){-1, 1, 6, -6}, 4, 1e-6F); /* q (p - onehot) 4 / 2 */
 }
 
-/* The classifier against the four nodes that it stands for, in chunks of two rows of five. */
-static void classifier_is_nodes(void **state)
-{
-    Fixture *f = *state;
-    float x[15], w[12], z[20], d[20], dx[15], dw[12], want_dx[15], want_dw[12];
-    float sample[5] = {1, 0, 2, 1, 1};
-    int32_t y[5] = {3, 1, 0, -100, 2};
-    double loss[2], want[2];
-    DltStepState step = {.loss_scale = 4, .sample_weight = 3};
-    DltCrossEntropy ce = {.ignore = -100};
-    DltClassifier a = {.ignore = -100, .rows = 2};
-    DltMatmul forward = {.tb = true}, data = {0}, weight = {.ta = true};
-    for (int i = 0; i < 15; i++) {
-        x[i] = 0.25F * (float)(i * 7 % 11) - 1;
-        w[i % 12] = 0.5F * (float)(i * 5 % 7) - 1.5F;
-    }
-    CaseOperand in[] = {F32(x, 5, 3), F32(w, 4, 3), I32(y, 5), F32(sample, 5), STEP_OF(step)};
-    CaseOperand losses[] = {F32(z, 5, 4), in[2], in[3], F32(NULL, 1), in[4]};
-    CaseOperand back[] = {F32(d, 5, 4), in[1]}, sums[] = {back[0], in[0]};
-    void *const both[DLT_MAX_OUT] = {d, want}, *const out[DLT_MAX_OUT] = {dx, dw, loss};
-    run(f, DLT_OP_matmul, &forward, in, 2, z);
-    assert_int_equal(case_op(f->dev, DLT_OP_cross_entropy_both, &ce, losses, 5, both, &f->err), 0);
-    run(f, DLT_OP_matmul, &data, back, 2, want_dx);
-    run(f, DLT_OP_matmul, &weight, sums, 2, want_dw);
-    assert_int_equal(case_op(f->dev, DLT_OP_classifier, &a, in, 5, out, &f->err), DLT_OK);
-    assert_true(fabs(loss[0] - want[0]) < 1e-6 && loss[1] == want[1]);
-    assert_floats(dx, want_dx, N_OF(dx), 1e-6F);
-    assert_floats(dw, want_dw, N_OF(dw), 1e-6F);
-}
-
 static void labels_outside(void **state)
 {
     Fixture *f = *state;
@@ -489,7 +401,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(confusion_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(regression_sums, setup, teardown),
         cmocka_unit_test_setup_teardown(cross_entropy_values, setup, teardown),
-        cmocka_unit_test_setup_teardown(classifier_is_nodes, setup, teardown),
         cmocka_unit_test_setup_teardown(labels_outside, setup, teardown),
         cmocka_unit_test_setup_teardown(running_statistics, setup, teardown),
         cmocka_unit_test_setup_teardown(casts, setup, teardown),
