@@ -4,12 +4,16 @@
  * reads after writes, writes after reads and writes after writes are kept, nothing else is. Small
  * networks are bound by the length of the longest chain, not by work.
  *
+ * Calls are put aside first and launched when their order is known: of those that may come next, always the
+ * one with the longest chain behind it, so that nothing else takes the place behind the call it waits for.
+ *
  * Each branch has scratch and reduction counters of its own. Branch 0 is lane 0 with the plan's
  * scratch; calls that need more scratch than the other branches have stay there. It holds the longest
  * chain, as a rule, so it goes first where two kernels want the same multiprocessor. */
 #include "cuda/branch.h"
 
-enum { N_BRANCH = 4, MAX_RANGES = DLT_MAX_IN + DLT_MAX_OUT };
+/* WINDOW: calls whose order is settled at a time */
+enum { N_BRANCH = 4, MAX_RANGES = DLT_MAX_IN + DLT_MAX_OUT, WINDOW = 1024 };
 /* most scratch of branches 1 and up: weight gradients ask for some MiB */
 static const size_t most_side_bytes = (size_t)64 << 20;
 
@@ -22,6 +26,10 @@ typedef struct Recorded {
     Range read[MAX_RANGES], write[MAX_RANGES];
     int known[N_BRANCH]; /* last call of each branch that is finished when this one is */
     cudaEvent_t done;
+    DltCall call; /* with operands of its own */
+    void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
+    DltCudaLaunch launch;
+    int height, n_wait; /* calls of the longest chain behind it; earlier ones it still waits for */
 } Recorded;
 
 typedef struct WorkNote {
@@ -36,8 +44,10 @@ struct DltBranches {
     bool ready;        /* streams are made */
     bool single;       /* the executor uses lanes of its own: keep to lane 0 */
     bool in_capture[N_BRANCH];
-    Recorded **call;
-    int n, cap, last[N_BRANCH];
+    Recorded **place; /* [cap], n_place of them in use: as the executor called */
+    Recorded **call;  /* [cap], n of them: as they were launched */
+    int n, n_place, cap, last[N_BRANCH];
+    bool *follows; /* [WINDOW][WINDOW]: a later call must come after an earlier one */
     cudaEvent_t start;
     WorkNote *note; /* hash table of the scratch each prepared node asked for */
     int64_t n_note, cap_note;
@@ -150,7 +160,7 @@ DltStatus dlt_cuda_branches_prepare(DltDevice *dev, DltErr *err)
 DltStatus dlt_cuda_branches_begin(DltDevice *dev, DltErr *err)
 {
     DltBranches *b = dev->branches;
-    b->n = 0;
+    b->n = b->n_place = 0;
     b->single = false;
     for (int k = 0; k < N_BRANCH; k++) {
         b->last[k] = -1;
@@ -169,17 +179,20 @@ static DltStream *stream_of(DltDevice *dev, int branch)
 static DltStatus next_place(DltDevice *dev, Recorded **out, DltErr *err)
 {
     DltBranches *b = dev->branches;
-    if (b->n == b->cap) {
+    if (b->n_place == b->cap) {
         int cap = b->cap ? 2 * b->cap : 256;
-        Recorded **bigger = DLT_NEW_ARRAY(dev->arena, cap, Recorded *);
+        Recorded **place = DLT_NEW_ARRAY(dev->arena, cap, Recorded *);
+        Recorded **call = DLT_NEW_ARRAY(dev->arena, cap, Recorded *);
         Recorded *more = DLT_NEW_ARRAY(dev->arena, cap - b->cap, Recorded);
-        if (b->cap) memcpy(bigger, b->call, (size_t)b->cap * sizeof *bigger);
+        if (b->cap) memcpy(place, b->place, (size_t)b->cap * sizeof *place);
+        if (b->cap) memcpy(call, b->call, (size_t)b->cap * sizeof *call);
         for (int i = b->cap; i < cap; i++)
-            bigger[i] = &more[i - b->cap];
-        b->call = bigger;
+            place[i] = &more[i - b->cap];
+        b->place = place;
+        b->call = call;
         b->cap = cap;
     }
-    Recorded *r = b->call[b->n];
+    Recorded *r = b->place[b->n_place];
     cudaEvent_t done = r->done;
     *r = (Recorded){.done = done};
     for (int k = 0; k < N_BRANCH; k++)
@@ -243,39 +256,92 @@ static cudaError_t order(DltDevice *dev, Recorded *r, const int need[N_BRANCH], 
     return e;
 }
 
-static DltStatus on_branch(const DltCall *c, DltCudaLaunch launch, DltErr *err)
+static DltStatus on_branch(DltDevice *dev, Recorded *r, DltErr *err)
+{
+    DltBranches *b = dev->branches;
+    const DltNode *node = r->call.node;
+    int need[N_BRANCH];
+    bool waited = false;
+    needs_of(b, r, need);
+    const WorkNote *note = b->cap_note ? find_note(b->note, b->cap_note, node) : NULL;
+    r->branch = choose(b, need, note && note->node ? note->bytes : SIZE_MAX);
+    cudaError_t e = order(dev, r, need, &waited);
+    DLT_TRY(dlt_cuda_check(e, node->at, "cuda: ordering branches of a step", err));
+    DltStream *s = stream_of(dev, r->branch);
+    r->call.stream = s;
+    if (r->branch != 0) r->call.work = b->work[r->branch];
+    s->joined = waited;
+    DltStatus status = r->launch(&r->call, err);
+    s->joined = false;
+    DLT_TRY(status);
+    r->known[r->branch] = b->n;
+    b->last[r->branch] = b->n;
+    b->call[b->n++] = r;
+    return dlt_cuda_check(cudaEventRecord(r->done, s->handle), node->at,
+                          "cuda: ordering branches of a step", err);
+}
+
+/* What must come after what among the calls put aside, and how long a chain each has behind it. */
+static void find_chains(DltBranches *b, Recorded *const *r, int n)
+{
+    for (int i = 0; i < n; i++) {
+        r[i]->n_wait = 0;
+        for (int k = 0; k < i; k++) {
+            b->follows[k * WINDOW + i] = conflict(r[i], r[k]);
+            r[i]->n_wait += b->follows[k * WINDOW + i];
+        }
+    }
+    for (int k = n - 1; k >= 0; k--) {
+        r[k]->height = 0;
+        for (int i = k + 1; i < n; i++)
+            if (b->follows[k * WINDOW + i] && r[i]->height >= r[k]->height)
+                r[k]->height = r[i]->height + 1;
+    }
+}
+
+/* Launches the calls put aside. */
+static DltStatus launch_all(DltDevice *dev, DltErr *err)
+{
+    DltBranches *b = dev->branches;
+    int n = b->n_place - b->n;
+    Recorded *const *r = b->place + b->n;
+    if (n == 0) return DLT_OK;
+    if (!b->follows) b->follows = DLT_NEW_ARRAY(dev->arena, WINDOW * WINDOW, bool);
+    find_chains(b, r, n);
+    for (int left = n; left > 0; left--) {
+        int next = -1;
+        for (int i = 0; i < n; i++)
+            if (r[i]->n_wait == 0 && (next < 0 || r[i]->height > r[next]->height)) next = i;
+        r[next]->n_wait = -1;
+        for (int i = next + 1; i < n; i++)
+            r[i]->n_wait -= b->follows[next * WINDOW + i];
+        DLT_TRY(on_branch(dev, r[next], err));
+    }
+    return DLT_OK;
+}
+
+static DltStatus put_aside(const DltCall *c, DltCudaLaunch launch, DltErr *err)
 {
     DltDevice *dev = c->stream->dev;
     DltBranches *b = dev->branches;
     Recorded *r = NULL;
-    int need[N_BRANCH];
-    bool waited = false;
     DLT_TRY(next_place(dev, &r, err));
     ranges_of(c, r);
-    needs_of(b, r, need);
-    const WorkNote *note = b->cap_note ? find_note(b->note, b->cap_note, c->node) : NULL;
-    r->branch = choose(b, need, note && note->node ? note->bytes : SIZE_MAX);
-    cudaError_t e = order(dev, r, need, &waited);
-    DLT_TRY(dlt_cuda_check(e, c->node->at, "cuda: ordering branches of a step", err));
-    DltStream *s = stream_of(dev, r->branch);
-    DltCall moved = *c;
-    moved.stream = s;
-    if (r->branch != 0) moved.work = b->work[r->branch];
-    s->joined = waited;
-    DltStatus status = launch(&moved, err);
-    s->joined = false;
-    DLT_TRY(status);
-    r->known[r->branch] = b->n;
-    b->last[r->branch] = b->n++;
-    return dlt_cuda_check(cudaEventRecord(r->done, s->handle), c->node->at,
-                          "cuda: ordering branches of a step", err);
+    memcpy(r->in, c->in, sizeof r->in);
+    memcpy(r->out, c->out, sizeof r->out);
+    r->call = *c;
+    r->call.in = r->in;
+    r->call.out = r->out;
+    r->launch = launch;
+    b->n_place++;
+    return b->n_place - b->n == WINDOW ? launch_all(dev, err) : DLT_OK;
 }
 
 DltStatus dlt_cuda_launch(const DltCall *c, DltCudaLaunch launch, DltErr *err)
 {
     DltDevice *dev = c->stream->dev;
     if (!dev->recording) return launch(c, err);
-    if (c->stream->lane == 0) return on_branch(c, launch, err);
+    if (c->stream->lane == 0) return put_aside(c, launch, err);
     DLT_TRY(dlt_cuda_branches_join(dev, err));
     dev->branches->single = true;
     return launch(c, err);
@@ -284,6 +350,7 @@ DltStatus dlt_cuda_launch(const DltCall *c, DltCudaLaunch launch, DltErr *err)
 DltStatus dlt_cuda_branches_join(DltDevice *dev, DltErr *err)
 {
     DltBranches *b = dev->branches;
+    DLT_TRY(launch_all(dev, err));
     for (int k = 1; k < N_BRANCH; k++) {
         if (b->last[k] < 0) continue;
         cudaError_t e = cudaStreamWaitEvent(dev->lane[0].handle, b->call[b->last[k]]->done, 0);
@@ -306,8 +373,8 @@ void dlt_cuda_branches_close(DltDevice *dev)
     DltBranches *b = dev->branches;
     if (!b) return;
     for (int i = 0; i < b->cap; i++)
-        if (b->call[i]->done) (void)cudaEventDestroy(b->call[i]->done);
-    b->cap = b->n = 0;
+        if (b->place[i]->done) (void)cudaEventDestroy(b->place[i]->done);
+    b->cap = b->n = b->n_place = 0;
     for (int k = 1; k < N_BRANCH; k++)
         if (b->stream[k].handle) (void)cudaStreamDestroy(b->stream[k].handle);
     if (b->start) (void)cudaEventDestroy(b->start);
