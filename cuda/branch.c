@@ -29,6 +29,7 @@ typedef struct Recorded {
     DltCall call; /* with operands of its own */
     void *in[DLT_MAX_IN], *out[DLT_MAX_OUT];
     DltCudaLaunch launch;
+    int window, at;     /* its number among the calls whose order was settled together */
     int height, n_wait; /* calls of the longest chain behind it; earlier ones it still waits for */
 } Recorded;
 
@@ -47,6 +48,7 @@ struct DltBranches {
     Recorded **place; /* [cap], n_place of them in use: as the executor called */
     Recorded **call;  /* [cap], n of them: as they were launched */
     int n, n_place, cap, last[N_BRANCH];
+    int window;    /* times that an order was settled */
     bool *follows; /* [WINDOW][WINDOW]: a later call must come after an earlier one */
     cudaEvent_t start;
     WorkNote *note; /* hash table of the scratch each prepared node asked for */
@@ -203,6 +205,13 @@ static DltStatus next_place(DltDevice *dev, Recorded **out, DltErr *err)
                           "cuda: making an event", err);
 }
 
+/* Whether a call must come after one that was launched. */
+static bool comes_after(const DltBranches *b, const Recorded *r, const Recorded *launched)
+{
+    if (launched->window != r->window) return conflict(r, launched);
+    return launched->at < r->at && b->follows[launched->at * WINDOW + r->at];
+}
+
 /* need[k]: the last call of branch k that this one must come after, -1: none. */
 static void needs_of(const DltBranches *b, const Recorded *r, int need[N_BRANCH])
 {
@@ -210,7 +219,7 @@ static void needs_of(const DltBranches *b, const Recorded *r, int need[N_BRANCH]
         need[k] = -1;
     for (int i = b->n - 1; i >= 0; i--) {
         const Recorded *c = b->call[i];
-        if (need[c->branch] < 0 && conflict(r, c)) need[c->branch] = i;
+        if (need[c->branch] < 0 && comes_after(b, r, c)) need[c->branch] = i;
     }
 }
 
@@ -284,8 +293,11 @@ static DltStatus on_branch(DltDevice *dev, Recorded *r, DltErr *err)
 /* What must come after what among the calls put aside, and how long a chain each has behind it. */
 static void find_chains(DltBranches *b, Recorded *const *r, int n)
 {
+    b->window++;
     for (int i = 0; i < n; i++) {
         r[i]->n_wait = 0;
+        r[i]->window = b->window;
+        r[i]->at = i;
         for (int k = 0; k < i; k++) {
             b->follows[k * WINDOW + i] = conflict(r[i], r[k]);
             r[i]->n_wait += b->follows[k * WINDOW + i];
