@@ -251,7 +251,7 @@ const DltKernel *const dlt_cpu_classifier[] = {&plain_classifier, NULL};
 
 typedef struct Output {
     Loss l;
-    const DltReal *x, *weight, *bias; /* bias: NULL: none */
+    const DltReal *x, *weight, *bias, *saved; /* bias, saved: NULL: none */
     DltReal *logits, *dx;
     double *loss; /* [rows][2] */
     DltUnary act_grad;
@@ -273,12 +273,12 @@ static void output_task(void *ctx, int64_t begin, int64_t end)
         for (int64_t v = 0; v < k->l.v; v++)
             for (int64_t i = 0; i < k->c; i++)
                 dx[i] += d[v] * k->weight[v * k->c + i];
-        if (k->act_grad.fn != DLT_FN_NONE) dlt_unary_grad_run(&k->act_grad, dx, x, dx, k->c);
+        if (k->saved != NULL) dlt_unary_grad_run(&k->act_grad, dx, k->saved + r * k->c, dx, k->c);
     }
 }
 
 /* dx [.., C], dlogits, logits [.., V], pairs f64[rows, 2] of x f32 [.., C], w f32 [V, C], bias f32[V] or missing, y i32
- * [..], sample weights f32[N], step.  DATA when a label is outside.  loss_ops.h */
+ * [..], sample weights f32[N], step, saved f32 [.., C] or missing.  DATA when a label is outside.  loss_ops.h */
 static DltStatus output_launch(const DltCall *call, DltErr *err)
 {
     const DltNode *n = call->node;
@@ -298,6 +298,7 @@ static DltStatus output_launch(const DltCall *call, DltErr *err)
                 .x = call->in[0],
                 .weight = call->in[1],
                 .bias = call->in[2],
+                .saved = call->in[6],
                 .logits = call->out[2],
                 .dx = call->out[0],
                 .loss = call->out[3],

@@ -167,6 +167,8 @@ static DltStatus output_infer(const DltNode *n, DltShape out[], DltDtype dtype[]
     if (n->in[2]) DLT_TRY(dlt_infer_vector(n, n->in[2], w->shape.dim[0], err));
     if (y->dtype != DLT_I32 || dlt_shape_count(&y->shape) * c != dlt_shape_count(&x->shape))
         return dlt_infer_misfit(n, x, y, err, "one class label for each row is needed");
+    if (n->in[6] && !dlt_shape_equal(&n->in[6]->shape, &x->shape))
+        return dlt_infer_misfit(n, x, n->in[6], err, "what is saved has the features' shape");
     DLT_TRY(dlt_infer_like(n, out, dtype, err));
     out[1] = x->shape;
     out[1].dim[x->shape.rank - 1] = w->shape.dim[0];
@@ -185,13 +187,13 @@ static double output_flops(const DltNode *n)
 }
 
 const DltOpDef dlt_op_output_layer = {.name = "output_layer",
-                                      .n_in = 6,
+                                      .n_in = 7,
                                       .n_out = 4,
                                       .attr_size = sizeof(DltOutputLayer),
                                       .infer = output_infer,
                                       .flops = output_flops,
                                       .prec = DLT_PREC_LOW,
-                                      .optional = 1u << 2,
+                                      .optional = 1u << 2 | 1u << 6,
                                       .full_in = 16};
 
 static DltStatus loss_sum_infer(const DltNode *n, DltShape out[], DltDtype dtype[], DltErr *err)

@@ -147,14 +147,14 @@ bool dlt_fuse_output_layer(DltFuse *f, DltNode *n)
     DltNode *dx = data_gradient(f, d, w);
     if (!dx) return false;
     const DltEpilogue *e = &((const DltMatmul *)dx->attr)->ep;
-    if (dx->in[2] || e->act.fn || e->save_pre || (e->act_grad.fn && dx->in[3] != x)) return false;
+    if (dx->in[2] || e->act.fn || e->save_pre) return false;
     DltOutputLayer *attr = dlt_arena_new_bytes(f->g->arena, 1, sizeof *attr);
     *attr = (DltOutputLayer){.ignore = ce->ignore, .act_grad = e->act_grad};
     DltShape rows = dlt_shape2(dlt_shape_count(&n->in[1]->shape), 2);
     DltTensor *pairs =
         dlt_fuse_tensor(f, dlt_arena_printf(f->g->arena, "%s.rows", loss->name), &rows, DLT_F64);
     DltTensor *out[] = {dx->out[0], d, logits, pairs};
-    DltTensor *in[] = {x, w, p->in[2], n->in[1], n->in[2], n->in[4]};
+    DltTensor *in[] = {x, w, p->in[2], n->in[1], n->in[2], n->in[4], dx->in[3]};
     DltNode as = *n;
     dlt_fuse_turn(&as, DLT_OP_output_layer, attr);
     memcpy(as.in, in, sizeof in);
@@ -162,7 +162,7 @@ bool dlt_fuse_output_layer(DltFuse *f, DltNode *n)
     if (!dlt_fuse_has_kernel(f, &as)) return false;
     dlt_fuse_remove(f, p);
     dlt_fuse_turn(n, DLT_OP_output_layer, attr);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         dlt_fuse_set_in(f, n, i, in[i]);
     for (int i = 0; i < 4; i++)
         dlt_fuse_set_out(f, n, i, out[i]);

@@ -72,14 +72,14 @@ __device__ __forceinline__ float class_gradient(const Layer &l, float z, int32_t
     return factor == 0.0f ? 0.0f : to_float(from_float<T>(g));
 }
 
-/* dx[c] = act_grad'(x[c]) sum_v d[v] w[v, c], M features a thread. */
+/* dx[c] = act_grad'(saved[c]) sum_v d[v] w[v, c], M features a thread. */
 template <typename T, int M>
-__device__ __forceinline__ void row_data(const Layer &l, const T *x, const T *w, const float *d,
+__device__ __forceinline__ void row_data(const Layer &l, const T *saved, const T *w, const float *d,
                                          T *dx)
 {
     for (int i = threadIdx.x * M; i < l.c; i += BLOCK * M) {
-        float a[M], b[M], sum[M] = {};
-        load_few<T, M>(x + i, a);
+        float a[M] = {}, b[M], sum[M] = {};
+        if (l.act_grad.fn != DLT_FN_NONE) load_few<T, M>(saved + i, a);
 #pragma unroll 5
         for (int v = 0; v < l.d.n; v++) {
             load_few<T, M>(w + v * l.c + i, b);
@@ -95,12 +95,13 @@ __device__ __forceinline__ void row_data(const Layer &l, const T *x, const T *w,
     }
 }
 
-/* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample] -> dx [rows, C],
+/* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample], saved [rows, C] T -> dx [rows, C],
  * dlogits, logits [rows, V] T, pairs f64[rows, 2].  N and M: elements loaded at once.  Grid: any; a block a row. */
 template <typename T, int N, int M>
 __global__ void __launch_bounds__(BLOCK)
     output_layer_k(Layer l, const T *x, const T *w, In bias, const int32_t *y, In weights,
-                   const DltStepState *step, T *dx, T *dlogits, T *logits, double *pairs)
+                   const DltStepState *step, const T *saved, T *dx, T *dlogits, T *logits,
+                   double *pairs)
 {
     begin();
     __shared__ float z[MOST_CLASSES], d[MOST_CLASSES];
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(BLOCK)
             }
         }
         __syncthreads();
-        row_data<T, M>(l, x + r * l.c, w, d, dx + r * l.c);
+        row_data<T, M>(l, saved + r * l.c, w, d, dx + r * l.c);
     }
 }
 
@@ -148,7 +149,8 @@ bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     const DltTensor *x = n->in[0];
     int64_t v = n->in[1]->shape.dim[0], c = last_dim(x);
     for (int i = 0; i < 3; i++)
-        if (n->out[i]->dtype != x->dtype || n->in[1]->dtype != x->dtype)
+        if (n->out[i]->dtype != x->dtype || n->in[1]->dtype != x->dtype ||
+            (n->in[6] && n->in[6]->dtype != x->dtype))
             return dlt_cuda_refuse(why_not, "features, weights and gradients have several types");
     if (v > MOST_CLASSES || c > MOST_FEATURES)
         return dlt_cuda_refuse(why_not, "more than %d classes or %d features", MOST_CLASSES,
@@ -167,12 +169,12 @@ DltStatus launch(const DltCall *c, DltErr *err)
     unsigned blocks = (unsigned)(rows < most ? rows : most);
     DltStatus s = DLT_OK;
     DLT_FLOAT_TYPE(n->in[0]->dtype, T, {
-        bool packed = aligned16(c->in[0], c->in[1]) && l.c % Pack<T>::n == 0;
+        bool packed = aligned16(c->in[0], c->in[1], c->in[6]) && l.c % Pack<T>::n == 0;
         auto kernel = packed ? output_layer_k<T, Pack<T>::n, 2> : output_layer_k<T, 1, 1>;
         s = enqueue(c, err, kernel, blocks, BLOCK, 0, l, (const T *)c->in[0], (const T *)c->in[1],
                     input(c, 2), (const int32_t *)c->in[3], input(c, 4),
-                    (const DltStepState *)c->in[5], (T *)c->out[0], (T *)c->out[1], (T *)c->out[2],
-                    (double *)c->out[3]);
+                    (const DltStepState *)c->in[5], (const T *)c->in[6], (T *)c->out[0],
+                    (T *)c->out[1], (T *)c->out[2], (double *)c->out[3]);
     });
     return s;
 }

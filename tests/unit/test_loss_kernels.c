@@ -60,8 +60,8 @@ static void output_layer_is_nodes(void **state)
         x[i] = 0.25F * (float)(i * 7 % 11) - 1;
         w[i % 12] = 0.5F * (float)(i * 5 % 7) - 1.5F;
     }
-    CaseOperand in[] = {F32(x, 5, 3), F32(w, 4, 3),   F32(bias, 4),
-                        I32(y, 5),    F32(sample, 5), STEP_OF(step)};
+    CaseOperand in[] = {F32(x, 5, 3),   F32(w, 4, 3),  F32(bias, 4), I32(y, 5),
+                        F32(sample, 5), STEP_OF(step), F32(x, 5, 3)};
     CaseOperand losses[] = {F32(want_z, 5, 4), in[3], in[4], F32(NULL, 1), in[5]};
     CaseOperand back[] = {F32(want_d, 5, 4), in[1], F32(NULL, 1), in[0]};
     CaseOperand rows[] = {{DLT_F64, {2, {5, 2}}, pairs}};
@@ -69,7 +69,7 @@ static void output_layer_is_nodes(void **state)
     run(f, DLT_OP_matmul, &forward, in, 3, want_z);
     assert_int_equal(case_op(f->dev, DLT_OP_cross_entropy_both, &ce, losses, 5, both, &f->err), 0);
     run(f, DLT_OP_matmul, &data, back, 4, want_dx);
-    assert_int_equal(case_op(f->dev, DLT_OP_output_layer, &a, in, 6, out, &f->err), DLT_OK);
+    assert_int_equal(case_op(f->dev, DLT_OP_output_layer, &a, in, 7, out, &f->err), DLT_OK);
     run(f, DLT_OP_loss_sum, NULL, rows, 1, loss);
     assert_true(fabs(loss[0] - want[0]) < 1e-6 && loss[1] == want[1]);
     assert_true(pairs[2] == 0 && pairs[3] == 0 && pairs[4] > 0 && pairs[5] == 2 && pairs[7] == 0);
