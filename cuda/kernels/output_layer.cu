@@ -11,6 +11,8 @@ namespace
 {
 
 enum { MOST_CLASSES = WARP, MOST_FEATURES = 8192, WARPS = BLOCK / WARP, BLOCKS_A_SM = 8 };
+/* the warp with the fewest classes works out the row's loss */
+enum { JUDGE = WARPS - 1 };
 
 struct Layer {
     Rows d;
@@ -39,7 +41,7 @@ __device__ __forceinline__ void row_logits(const Layer &l, const T *x, const T *
 {
     int lane = threadIdx.x % WARP;
     for (int v = threadIdx.x / WARP; v < l.d.n; v += WARPS) {
-        float dot = 0;
+        float dot = 0, add = bias.p ? bias[v] : 0.0f;
         for (int i = lane * N; i < l.c; i += WARP * N) {
             float a[N], b[N];
             load_v<T, N>(x + i, a);
@@ -49,7 +51,7 @@ __device__ __forceinline__ void row_logits(const Layer &l, const T *x, const T *
                 dot += a[k] * b[k];
         }
         dot = warp_sum(dot);
-        if (lane == 0) z[v] = to_float(from_float<T>(dot + (bias.p ? bias[v] : 0.0f)));
+        if (lane == 0) z[v] = to_float(from_float<T>(dot + add));
     }
 }
 
@@ -95,8 +97,9 @@ __device__ __forceinline__ void row_data(const Layer &l, const T *saved, const T
     }
 }
 
-/* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample], saved [rows, C] T -> dx [rows, C],
- * dlogits, logits [rows, V] T, pairs f64[rows, 2].  N and M: elements loaded at once.  Grid: any; a block a row. */
+/* x [rows, C] T, w [V, C] T, bias [V] or NULL, y [rows] i32, weights [rows / per_sample], saved [rows, C] T or
+ * NULL -> dx [rows, C], dlogits, logits [rows, V] T, pairs f64[rows, 2].  N and M: elements loaded at once.
+ * Grid: any; a block a row. */
 template <typename T, int N, int M>
 __global__ void __launch_bounds__(BLOCK)
     output_layer_k(Layer l, const T *x, const T *w, In bias, const int32_t *y, In weights,
@@ -107,13 +110,20 @@ __global__ void __launch_bounds__(BLOCK)
     __shared__ float z[MOST_CLASSES], d[MOST_CLASSES];
     int lane = threadIdx.x % WARP;
     for (int64_t r = blockIdx.x; r < l.d.rows; r += gridDim.x) {
+        bool judges = threadIdx.x / WARP == JUDGE;
+        int32_t label = 0;
+        float q = 0, scale = 0;
+        if (judges) { /* read before the logits are waited for */
+            label = y[r];
+            q = l.d.sample_weight(weights, r);
+            scale = gradient_scale(step);
+        }
         row_logits<T, N>(l, x + r * l.c, w, bias, z);
         __syncthreads();
-        if (threadIdx.x < WARP) {
+        if (judges) {
             double pair[2];
             float own_z = lane < l.d.n ? z[lane] : 0.0f;
-            d[lane] = class_gradient<T>(l, own_z, y[r], l.d.sample_weight(weights, r),
-                                        gradient_scale(step), pair);
+            d[lane] = class_gradient<T>(l, own_z, label, q, scale, pair);
             if (lane < l.d.n) {
                 logits[r * l.d.n + lane] = from_float<T>(own_z);
                 dlogits[r * l.d.n + lane] = from_float<T>(d[lane]);
