@@ -12,10 +12,10 @@
  *   classifier: x [.., C], w [V, C], y, w [N], step -> dx, dw f32 [V, C], loss: cross entropy (no smoothing, no
  *     class weights) of the logits x w^T with its gradients, made by the fuse pass of the layer and its loss.
  *     Logits and their gradient exist for `rows` rows at a time, in a kernel's scratch, in x's type.
- *   output_layer: x [.., C], w [V, C], bias [V] or NULL, y, w [N], step, saved [.., C] or NULL -> dx, dlogits, logits [.., V] (of x's
- *     type), f64[rows, 2], a pair a row: cross entropy (no smoothing, no class weights) of logits = x w^T +
- *     bias, and dx = dlogits w times act_grad'(saved); made by the fuse pass of
- *     a small layer and its loss, where the device has a kernel
+ *   output_layer: x [.., C], w [V, C], bias [V] or NULL, y, w [N], step, saved [.., C] or NULL -> dx, dlogits,
+ *     logits [.., V] (of x's type), f64[rows, 2], a pair a row: cross entropy (no smoothing, no class weights)
+ *     of logits = x w^T + bias, and dx = dlogits w times act_grad'(saved); made by the fuse pass of a small
+ *     layer and its loss, where the device has a kernel
  *   loss_sum: pairs f64[rows, 2] -> loss f64[2], in the order of the rows or another fixed one
  *   pointwise_loss_fwd: p [N, ..], t [N, ..] f32 or i32, w [N], step -> loss f64[2]: sum over elements of
  *     w f(p - t), weight = w * elements;  pointwise_loss_bwd -> dp

@@ -11,6 +11,9 @@ namespace
 {
 
 enum { MOST_CLASSES = WARP, MOST_FEATURES = 8192, WARPS = BLOCK / WARP, BLOCKS_A_SM = 8 };
+/* of more rows than these, products on the tensor cores are faster (H200, an update of the multilayer perceptron with
+ * 4,096 rows: f32 0.146 against 0.138 ms; bf16 0.096 against 0.101) */
+enum { MOST_ROWS_F32 = 2048, MOST_ROWS = 4096 };
 /* the warp with the fewest classes works out the row's loss */
 enum { JUDGE = WARPS - 1 };
 
@@ -162,6 +165,8 @@ bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
         if (n->out[i]->dtype != x->dtype || n->in[1]->dtype != x->dtype ||
             (n->in[6] && n->in[6]->dtype != x->dtype))
             return dlt_cuda_refuse(why_not, "features, weights and gradients have several types");
+    int64_t rows = count_of(n->in[3]), most = x->dtype == DLT_F32 ? MOST_ROWS_F32 : MOST_ROWS;
+    if (rows > most) return dlt_cuda_refuse(why_not, "more than %lld rows", (long long)most);
     if (v > MOST_CLASSES || c > MOST_FEATURES)
         return dlt_cuda_refuse(why_not, "more than %d classes or %d features", MOST_CLASSES,
                                MOST_FEATURES);

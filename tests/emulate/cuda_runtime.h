@@ -142,7 +142,6 @@ template <typename T> T max(T a, T b)
     return a < b ? b : a;
 }
 
-#define DLT_EMULATED /* no clusters */
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
