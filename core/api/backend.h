@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 5 };
+enum { DLT_BACKEND_ABI = 6 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;
