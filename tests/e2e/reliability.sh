@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 root=$PWD
 dltrain=$(readlink -f "${BUILD:-.}/dltrain")
 work=$(mktemp -d) || exit 1
-trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+trap 'case $BASHPID in $$) kill -9 $(jobs -p) 2>/dev/null; rm -rf "$work" ;; esac' EXIT # not in a child that a signal meets before it is dltrain
 set -m # else the shell hides SIGINT from what runs beside it
 cd "$work" || exit 1
 mkdir configs && ln -s "$root/datasets" datasets
