@@ -19,10 +19,8 @@ enum { MAX_FILE_BYTES = 16 << 20, LINE = DLT_TUNE_KEY + DLT_TUNE_VALUE + 24 };
 typedef struct Entry {
     uint64_t hash;
     const char *key, *value;
-    const char
-        *stored;  /* what the file says where value came first (of a checkpoint); NULL: as value */
-    bool used;    /* by this process: part of what it computes */
-    bool refuted; /* the file's value was of no use */
+    const char *stored; /* what the file says; NULL: nothing yet */
+    bool used;          /* by this process: part of what it computes */
     struct Entry *next;
 } Entry;
 
@@ -225,8 +223,8 @@ static void write_file(DltTune *t)
     bool written = fd >= 0 && dlt_sys_write_all(fd, text, strlen(text));
     if (fd >= 0) written = dlt_sys_close(fd) == 0 && written;
     if (written && dlt_sys_rename(beside, t->path) == 0) return;
-    if (fd >= 0) (void)dlt_sys_unlink(beside);
     dlt_log_debug("%s: a choice is not kept: %s", t->path, strerror(errno));
+    if (fd >= 0) (void)dlt_sys_unlink(beside);
 }
 
 bool dlt_tune_put(DltDevice *dev, const char *key, const char *value)

@@ -150,6 +150,22 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
 
 /* ---- classifier ---- */
 
+/* z[V] = w[V, C] x[C] */
+static void row_logits(DltReal *z, const DltReal *x, const DltReal *w, int64_t v, int64_t c)
+{
+    for (int64_t i = 0; i < v; i++)
+        z[i] = (DltReal)dlt_dot(x, w + i * c, c);
+}
+
+/* dx[C] = d[V] w[V, C] */
+static void row_gradient(DltReal *dx, const DltReal *d, const DltReal *w, int64_t v, int64_t c)
+{
+    memset(dx, 0, (size_t)c * sizeof *dx);
+    for (int64_t i = 0; i < v; i++)
+        for (int64_t j = 0; j < c; j++)
+            dx[j] += d[i] * w[i * c + j];
+}
+
 typedef struct Classes {
     Loss l; /* its logits and gradient are those of the rows [l.first, end) */
     const DltReal *x, *weight;
@@ -166,14 +182,10 @@ static void classify_task(void *ctx, int64_t begin, int64_t end)
         int64_t r = k->l.first + i;
         const DltReal *x = k->x + r * k->c;
         DltReal *d = k->l.dlogits + i * k->l.v, *dx = k->dx + r * k->c;
-        for (int64_t v = 0; v < k->l.v; v++)
-            d[v] = (DltReal)dlt_dot(x, k->weight + v * k->c, k->c);
+        row_logits(d, x, k->weight, k->l.v, k->c);
         k->sums[2 * r] = k->sums[2 * r + 1] = 0;
         row_loss(&k->l, r, k->sums + 2 * r);
-        memset(dx, 0, (size_t)k->c * sizeof *dx);
-        for (int64_t v = 0; v < k->l.v; v++)
-            for (int64_t j = 0; j < k->c; j++)
-                dx[j] += d[v] * k->weight[v * k->c + j];
+        row_gradient(dx, d, k->weight, k->l.v, k->c);
     }
 }
 
@@ -264,15 +276,12 @@ static void output_task(void *ctx, int64_t begin, int64_t end)
     for (int64_t r = begin; r < end; r++) {
         const DltReal *x = k->x + r * k->c, *d = k->l.dlogits + r * k->l.v;
         DltReal *z = k->logits + r * k->l.v, *dx = k->dx + r * k->c;
-        for (int64_t v = 0; v < k->l.v; v++)
-            z[v] = (DltReal)dlt_dot(x, k->weight + v * k->c, k->c) +
-                   (k->bias != NULL ? k->bias[v] : 0);
+        row_logits(z, x, k->weight, k->l.v, k->c);
+        for (int64_t v = 0; k->bias != NULL && v < k->l.v; v++)
+            z[v] += k->bias[v];
         k->loss[2 * r] = k->loss[2 * r + 1] = 0;
         row_loss(&k->l, r, k->loss + 2 * r);
-        memset(dx, 0, (size_t)k->c * sizeof *dx);
-        for (int64_t v = 0; v < k->l.v; v++)
-            for (int64_t i = 0; i < k->c; i++)
-                dx[i] += d[v] * k->weight[v * k->c + i];
+        row_gradient(dx, d, k->weight, k->l.v, k->c);
         if (k->saved != NULL) dlt_unary_grad_run(&k->act_grad, dx, k->saved + r * k->c, dx, k->c);
     }
 }

@@ -198,15 +198,8 @@ answers "a file that may not grow" 6 "File too large" \
 ! find "$work/limited" -name '*.tmp.*' 2>/dev/null | grep -q .
 verdict "a file that may not grow: no part of it is left" $?
 
-# weights, gradients and two moments for 1.2 times what is free: told before anything is measured or made
-free=$("$dltrain" devices --json | sed -n 's/.*"free_bytes": *\([0-9]*\).*/\1/p' | head -n 1)
-cat >"$work/large.yaml" <<END
-dltrain: 1
-data: {train: {synthetic: {shape: [$(awk -v f="$free" 'BEGIN { print int(1.2 * f / 16 / 16777216) + 1 }')], classes: 3, samples: 4}}}
-model: [{dense: 16777216}, {dense: 3}]
-loss: cross_entropy
-train: {for: 2 steps, batch: 1, optimizer: {adam: {lr: 0.1}}}
-END
+# told before anything is measured or made
+too_large "$work/large.yaml"
 refused "states larger than the memory" 6 "parameters, gradients and the optimizer's state alone: no batch size makes it fit" "$work/large.yaml"
 
 # A machine with a driver that is told to show no card: `auto` is the CPU, and says so.

@@ -72,15 +72,7 @@ else
     echo "skip a disk that becomes full (no file system can be mounted here)"
 fi
 
-# Weights, gradients and two moments for 1.2 times what is free.
-free=$("$dltrain" devices --json | sed -n "s/.*\"free_bytes\": *\([0-9]*\).*/\1/p" | sort -n | tail -n 1)
-cat >"$work/large.yaml" <<END
-dltrain: 1
-data: {train: {synthetic: {shape: [$(awk -v f="$free" 'BEGIN { print int(1.2 * f / 16 / 16777216) + 1 }')], classes: 3, samples: 4}}}
-model: [{dense: 16777216}, {dense: 3}]
-loss: cross_entropy
-train: {for: 2 steps, batch: 1, optimizer: {adam: {lr: 0.1}}}
-END
+too_large "$work/large.yaml"
 start=$(date +%s%N)
 answers "a run that is too large for the card" 6 "the run needs [0-9]* bytes (.* GiB) and more on the cuda device, but [0-9]* (.* GiB) are free" \
     "$dltrain" train "$work/large.yaml" --device "$device" --out "$work/large"

@@ -127,7 +127,9 @@ DLT_AMX void dlt_amx_end(void)
 /* What was packed is in memory, as far as the compiler goes: the tile instructions don't say what they read. */
 #define SETTLE __asm__ volatile("" ::: "memory")
 
-DLT_AMX static void block_2x2(const DltAmxBlock *k, float *c, int64_t ldc)
+/* One or two tiles of A's rows and of B's columns: constants where it is called. */
+DLT_AMX __attribute__((always_inline)) static inline void block(const DltAmxBlock *k, float *c,
+                                                                int64_t ldc, bool two_m, bool two_n)
 {
     const char *a = k->a, *b = k->b;
     int64_t group = 0;
@@ -136,69 +138,18 @@ DLT_AMX static void block_2x2(const DltAmxBlock *k, float *c, int64_t ldc)
             _tile_loadd(4, a, k->a_row);
             _tile_loadd(6, b, k->b_row);
             _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, b + k->b_half, k->b_row);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_loadd(5, a + k->a_half, k->a_row);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+            if (two_n) _tile_loadd(7, b + k->b_half, k->b_row);
+            if (two_n) _tile_dpbf16ps(1, 4, 7);
+            if (two_m) _tile_loadd(5, a + k->a_half, k->a_row);
+            if (two_m) _tile_dpbf16ps(2, 5, 6);
+            if (two_m && two_n) _tile_dpbf16ps(3, 5, 7);
         }
         a += k->a_group - k->steps * k->a_step;
     } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
-    _tile_stored(1, c + 16, ldc * 4);
-    _tile_stored(2, c + 16 * ldc, ldc * 4);
-    _tile_stored(3, c + 16 * ldc + 16, ldc * 4);
-}
-
-DLT_AMX static void block_1x2(const DltAmxBlock *k, float *c, int64_t ldc)
-{
-    const char *a = k->a, *b = k->b;
-    int64_t group = 0;
-    do {
-        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-            _tile_loadd(4, a, k->a_row);
-            _tile_loadd(6, b, k->b_row);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(7, b + k->b_half, k->b_row);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        a += k->a_group - k->steps * k->a_step;
-    } while (++group < k->groups);
-    _tile_stored(0, c, ldc * 4);
-    _tile_stored(1, c + 16, ldc * 4);
-}
-
-DLT_AMX static void block_2x1(const DltAmxBlock *k, float *c, int64_t ldc)
-{
-    const char *a = k->a, *b = k->b;
-    int64_t group = 0;
-    do {
-        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-            _tile_loadd(4, a, k->a_row);
-            _tile_loadd(6, b, k->b_row);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(5, a + k->a_half, k->a_row);
-            _tile_dpbf16ps(2, 5, 6);
-        }
-        a += k->a_group - k->steps * k->a_step;
-    } while (++group < k->groups);
-    _tile_stored(0, c, ldc * 4);
-    _tile_stored(2, c + 16 * ldc, ldc * 4);
-}
-
-DLT_AMX static void block_1x1(const DltAmxBlock *k, float *c, int64_t ldc)
-{
-    const char *a = k->a, *b = k->b;
-    int64_t group = 0;
-    do {
-        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-            _tile_loadd(4, a, k->a_row);
-            _tile_loadd(6, b, k->b_row);
-            _tile_dpbf16ps(0, 4, 6);
-        }
-        a += k->a_group - k->steps * k->a_step;
-    } while (++group < k->groups);
-    _tile_stored(0, c, ldc * 4);
+    if (two_n) _tile_stored(1, c + 16, ldc * 4);
+    if (two_m) _tile_stored(2, c + 16 * ldc, ldc * 4);
+    if (two_m && two_n) _tile_stored(3, c + 16 * ldc + 16, ldc * 4);
 }
 
 DLT_AMX void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add)
@@ -216,12 +167,12 @@ DLT_AMX void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add
         _tile_zero(3);
     }
     if (k->m_tiles == 2 && k->n_tiles == 2)
-        block_2x2(k, c, ldc);
+        block(k, c, ldc, true, true);
     else if (k->n_tiles == 2)
-        block_1x2(k, c, ldc);
+        block(k, c, ldc, false, true);
     else if (k->m_tiles == 2)
-        block_2x1(k, c, ldc);
+        block(k, c, ldc, true, false);
     else
-        block_1x1(k, c, ldc);
+        block(k, c, ldc, false, false);
     SETTLE;
 }
