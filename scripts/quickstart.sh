@@ -10,6 +10,7 @@ config=configs/fashion_mlp.yaml
     config=configs/digits_mlp.yaml
     echo "quickstart.sh: dataset-fashion-mnist cannot be had here; training on the committed digits"
 }
+echo "quickstart.sh: building (minutes where CUDA's compiler is installed)"
 make -s -j"$(nproc)"
 out=$(mktemp -d)/run
 ./dltrain train "$config" --out "$out"
