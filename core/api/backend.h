@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 6 };
+enum { DLT_BACKEND_ABI = 7 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;

@@ -9,17 +9,26 @@
  * task that writes only its own range gives the same bits for any number of threads. */
 typedef void (*DltTask)(void *ctx, int64_t begin, int64_t end);
 void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
+/* The same from the other end, where a second pass begins with what the first one left in each thread's cache. */
+void dlt_pool_back(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
 int dlt_pool_threads(const DltStream *s);
 /* What kernels ask the device in accepts and prepare: its threads, and whether f32 products must be plain sums
  * (train.precision: f32). */
 int dlt_cpu_threads(const DltDevice *dev);
 bool dlt_cpu_is_strict(const DltDevice *dev);
 
-/* A team of threads makes n_chunk calls of run(ctx, chunk) on all its threads and returns when all
- * are done. The plug-in may bring its own (OpenMP), so that there is one team. */
+/* n_chunk calls of run(ctx, chunk); back: each thread's last chunk first. */
+typedef struct DltJob {
+    void (*run)(void *ctx, int64_t chunk);
+    void *ctx;
+    int64_t n_chunk;
+    bool back;
+} DltJob;
+
+/* A team of threads does a job on all its threads and returns when all are done. The plug-in may bring its own
+ * (OpenMP), so that there is one team. */
 typedef struct DltTeam {
-    void (*run)(struct DltTeam *team, int64_t n_chunk, void (*run)(void *ctx, int64_t chunk),
-                void *ctx);
+    void (*run)(struct DltTeam *team, const DltJob *job);
     int n_thread;
 } DltTeam;
 

@@ -9,17 +9,13 @@
 
 enum { SPINS = 2000 }; /* of a pause instruction: 20 to 100 us */
 
-typedef void (*Chunk)(void *ctx, int64_t chunk);
-
 typedef struct Workers {
     DltTeam team; /* first member: what kernels hold */
     pthread_t *thread;
     int n_started;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
-    Chunk run; /* the job: these four are written under the lock while no worker is inside */
-    void *ctx;
-    int64_t n_chunk;
+    DltJob job; /* written, as `open` is, under the lock while no worker is inside */
     bool open, stop;
     atomic_uint generation; /* of jobs */
     atomic_int inside;      /* workers in the job; changed under the lock */
@@ -30,8 +26,8 @@ static void drain(Workers *w)
 {
     for (;;) {
         int64_t chunk = atomic_fetch_add_explicit(&w->next, 1, memory_order_relaxed);
-        if (chunk >= w->n_chunk) return;
-        w->run(w->ctx, chunk);
+        if (chunk >= w->job.n_chunk) return;
+        w->job.run(w->job.ctx, w->job.back ? w->job.n_chunk - 1 - chunk : chunk);
     }
 }
 
@@ -58,13 +54,11 @@ static void *work(void *ctx)
     }
 }
 
-static void team_run(DltTeam *team, int64_t n_chunk, Chunk run, void *ctx)
+static void team_run(DltTeam *team, const DltJob *job)
 {
     Workers *w = (Workers *)team;
     pthread_mutex_lock(&w->lock);
-    w->run = run;
-    w->ctx = ctx;
-    w->n_chunk = n_chunk;
+    w->job = *job;
     w->next = 0;
     w->open = true;
     w->generation++;
@@ -133,16 +127,25 @@ static void run_slice(void *ctx, int64_t chunk)
     s->task(s->ctx, begin, end < s->n ? end : s->n);
 }
 
-void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx)
+static void pool_run(DltStream *s, Slices *slices, bool back)
 {
-    Slices slices = {task, ctx, n, grain};
-    int64_t n_chunk = (n + grain - 1) / grain;
+    int64_t n_chunk = (slices->n + slices->grain - 1) / slices->grain;
     if (n_chunk > 1 && s->team->n_thread > 1) {
-        s->team->run(s->team, n_chunk, run_slice, &slices);
+        s->team->run(s->team, &(DltJob){run_slice, slices, n_chunk, back});
         return;
     }
     for (int64_t i = 0; i < n_chunk; i++)
-        run_slice(&slices, i);
+        run_slice(slices, back ? n_chunk - 1 - i : i);
+}
+
+void dlt_pool_for(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx)
+{
+    pool_run(s, &(Slices){task, ctx, n, grain}, false);
+}
+
+void dlt_pool_back(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx)
+{
+    pool_run(s, &(Slices){task, ctx, n, grain}, true);
 }
 
 int dlt_pool_threads(const DltStream *s)

@@ -37,16 +37,42 @@ static void visit(void *ctx, int64_t begin, int64_t end)
         v->count[i]++;
 }
 
+typedef void (*Loop)(DltStream *s, int64_t n, int64_t grain, DltTask task, void *ctx);
+
 static void check_chunks(DltDevice *dev, int64_t n, int64_t grain)
 {
+    static const Loop loop[] = {dlt_pool_for, dlt_pool_back};
     static Visits v;
-    memset(&v, 0, sizeof v);
-    v.n = n;
-    v.grain = grain;
-    dlt_pool_for(dlt_backend_cpu.stream(dev, 0), n, grain, visit, &v);
-    for (int64_t i = 0; i < ITEMS; i++)
-        assert_int_equal(v.count[i], i < n ? 1 : 0);
-    assert_int_equal(v.off_grid, 0);
+    for (int k = 0; k < 2; k++) {
+        memset(&v, 0, sizeof v);
+        v.n = n;
+        v.grain = grain;
+        loop[k](dlt_backend_cpu.stream(dev, 0), n, grain, visit, &v);
+        for (int64_t i = 0; i < ITEMS; i++)
+            assert_int_equal(v.count[i], i < n ? 1 : 0);
+        assert_int_equal(v.off_grid, 0);
+    }
+}
+
+static void note_begin(void *ctx, int64_t begin, int64_t end)
+{
+    int64_t **at = ctx;
+    (void)end;
+    *(*at)++ = begin;
+}
+
+/* One thread takes the chunks in order, or from the last to the first. */
+static void order(void **state)
+{
+    (void)state;
+    DltArena *arena = dlt_arena_new();
+    DltDevice *dev = open_device(arena, 1);
+    int64_t begins[6], *at = begins;
+    dlt_pool_for(dlt_backend_cpu.stream(dev, 0), 5, 2, note_begin, &at);
+    dlt_pool_back(dlt_backend_cpu.stream(dev, 0), 5, 2, note_begin, &at);
+    assert_memory_equal(begins, ((int64_t[]){0, 2, 4, 4, 2, 0}), sizeof begins);
+    dlt_backend_cpu.close(dev);
+    dlt_arena_free(arena);
 }
 
 /* Every item once, in chunks fixed by (n, grain), for any number of threads; also many small jobs in
@@ -243,8 +269,8 @@ int main(void)
     enum { FIRST = 5, MAX = 128 };
     static char names[MAX][256];
     struct CMUnitTest tests[MAX] = {
-        cmocka_unit_test(chunks_cover),  cmocka_unit_test(memory),       cmocka_unit_test(lists),
-        cmocka_unit_test(plugin_switch), cmocka_unit_test(thread_fails),
+        cmocka_unit_test(order), cmocka_unit_test(chunks_cover),  cmocka_unit_test(memory),
+        cmocka_unit_test(lists), cmocka_unit_test(plugin_switch), cmocka_unit_test(thread_fails),
     };
     int n = FIRST;
     for (int i = 0; i < case_large.n; i++, n++) {

@@ -85,9 +85,7 @@ static void band_task(void *ctx, int64_t begin, int64_t end)
 {
     const DltFilter *f = ctx;
     dlt_amx_begin();
-    for (int64_t i = begin; i < end; i++) {
-        int64_t b =
-            f->bands - 1 - i; /* the data gradient, just before, read dy from its beginning */
+    for (int64_t b = begin; b < end; b++) {
         char *band = f->work + (size_t)b * f->band_bytes;
         int64_t from = b * f->n / f->bands, to = (b + 1) * f->n / f->bands;
         memset(band + f->x_at, 0, f->sums_at - f->x_at); /* borders, and what no image fills */
@@ -117,7 +115,8 @@ void dlt_filter_run(const DltCall *c, const DltFilterParts *parts)
 {
     DltFilter f = filter_of(c->node, parts);
     f.x = c->in[0], f.dy = c->in[1], f.dw = c->out[0], f.work = c->work;
-    dlt_pool_for(c->stream, f.bands, 1, band_task, &f);
+    /* the data gradient, just before, read dy from its beginning */
+    dlt_pool_back(c->stream, f.bands, 1, band_task, &f);
     dlt_pool_for(c->stream, f.k, 8, parts->gather, &f);
 }
 

@@ -186,17 +186,11 @@ DLT_INLINE void apply_plane(const Norm *k, int64_t plane, int blk, bool low)
     }
 }
 
-/* The second pass goes the other way: the planes that the first one read last are in the cache. */
-static int64_t last_first(const Norm *k, int64_t plane)
-{
-    return k->n * k->blocks - 1 - plane;
-}
-
 DLT_CLONES static void apply_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
     for (int64_t p = begin; p < end; p++)
-        BY_TYPE(apply_plane, k, last_first(k, p));
+        BY_TYPE(apply_plane, k, p);
 }
 
 static DltStatus fwd(const DltCall *call, DltErr *err)
@@ -224,7 +218,7 @@ static DltStatus fwd(const DltCall *call, DltErr *err)
         k.a1[c] = (float)((double)k.w[c] * rstd);
         k.a2[c] = (float)((double)k.b[c] - mean * (double)k.w[c] * rstd);
     }
-    dlt_pool_for(call->stream, k.n * k.blocks, 4, apply_task, &k);
+    dlt_pool_back(call->stream, k.n * k.blocks, 4, apply_task, &k);
     return DLT_OK;
 }
 
@@ -299,7 +293,7 @@ DLT_CLONES static void grad_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
     for (int64_t p = begin; p < end; p++)
-        BY_TYPE(grad_plane, k, last_first(k, p));
+        BY_TYPE(grad_plane, k, p);
 }
 
 static DltStatus bwd(const DltCall *call, DltErr *err)
@@ -324,7 +318,7 @@ static DltStatus bwd(const DltCall *call, DltErr *err)
         k.a2[c] = (float)slope;
         k.a3[c] = (float)(-g * s / count - slope * (double)k.mean[c]);
     }
-    dlt_pool_for(call->stream, k.n * k.blocks, 4, grad_task, &k);
+    dlt_pool_back(call->stream, k.n * k.blocks, 4, grad_task, &k);
     return DLT_OK;
 }
 
