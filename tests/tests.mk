@@ -11,7 +11,7 @@ T_UNIT := $(patsubst %.c,$B/%,$(wildcard tests/unit/*.c tests/parity/*.c tests/f
 T_F64 := $(patsubst %.c,$B/%,$(wildcard tests/grad/*.c))
 T_CUDNN := $(if $(HAVE_CUDA),$B/tests/cudnn/test_graphs,tests/cudnn/absent.sh)
 T_TILES := $(if $(HAVE_DNNL),$B/tiles/test_parity)
-TILES = $(if $(T_TILES),$(foreach k,cpu.amx matmul.cpu.wide matmul.cpu.tall attention_fwd.cpu.blocked \
+TILES = $(if $(T_TILES),$(foreach k,cpu.amx cpu.winograd matmul.cpu.wide matmul.cpu.tall attention_fwd.cpu.blocked \
  attention_bwd.cpu.blocked,"$(T_TILES) --backend cpu --only $k"))
 T_PARITY := $B/tests/parity/test_parity $B/tests/parity/test_step
 GPU_SCRIPTS := $(addprefix tests/gpu/,forecast.sh curves.sh cache.sh f16.sh keys.sh faults.sh) \

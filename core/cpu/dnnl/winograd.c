@@ -1,10 +1,17 @@
 /* Winograd's convolution, forward and data gradient (a convolution of dy with the turned filters). The filters
  * are transformed first; then a task takes so many tiles that they stay in its core's cache: inputs transformed,
- * 36 products of [tiles, C] [C, 16] a panel of filters, outputs transformed back with bias and relu. Every
+ * 36 products of [tiles, C] [C, panel] a panel of filters, outputs transformed back with bias and relu. Every
  * output has its own sum, so results do not depend on the threads. */
 #include "cpu/dnnl/winograd.h"
+#include "cpu/dnnl/product.h"
 
-enum { PANEL = DLT_TILE_COLS, TILES = 36, PAD = 16 /* floats between points: other cache sets */ };
+enum {
+    PANEL = DLT_WINO_PANEL,
+    BROAD = DLT_WINO_BROAD,
+    TILES = 36,       /* whole register tiles of 6 and 12 rows, */
+    BROAD_TILES = 48, /* and of 8 */
+    PAD = 16          /* floats between points: other cache sets */
+};
 
 DltWino dlt_wino_describe(const DltNode *n)
 {
@@ -26,6 +33,11 @@ DltWino dlt_wino_describe(const DltNode *n)
     k.rows = (k.p + k.side - 1) / k.side;
     k.cols = (k.q + k.side - 1) / k.side;
     return k;
+}
+
+int64_t dlt_wino_panel(const DltWino *k)
+{
+    return k->blk == 16 && k->k % BROAD == 0 ? BROAD : PANEL;
 }
 
 static bool refuse(DltWhy *why_not, const char *why)
@@ -56,13 +68,19 @@ bool dlt_wino_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 typedef struct Run {
     DltWino k;
     const float *w;
-    float *u, *scratch; /* u [K/16][36][C][16] */
-    bool back;          /* data gradient: w is [C, K, ..] and turned */
+    float *u, *scratch; /* u [K/panel][36][C][panel] */
+    int64_t panel;
+    bool back; /* data gradient: w is [C, K, ..] and turned */
 } Run;
+
+static int64_t tiles_of(const DltWino *k)
+{
+    return dlt_wino_panel(k) == BROAD ? BROAD_TILES : TILES;
+}
 
 static size_t scratch_floats(const DltWino *k)
 {
-    return DLT_WINO_POINTS * (size_t)(TILES * k->c + PAD + TILES * PANEL + PAD);
+    return DLT_WINO_POINTS * (size_t)(tiles_of(k) * (k->c + dlt_wino_panel(k)) + 2 * PAD);
 }
 
 /* The r x r filters of eight outputs from `to` on at input `from`. */
@@ -91,11 +109,12 @@ DLT_INLINE void filters(const Run *r, int64_t begin, int64_t end, int filter)
                 for (int i = 0; i < 6; i++)
                     half[i][j] = t[i];
             }
-            float *u = r->u + to / PANEL * DLT_WINO_POINTS * k->c * PANEL + c * PANEL + to % PANEL;
+            int64_t panel = r->panel;
+            float *u = r->u + to / panel * DLT_WINO_POINTS * k->c * panel + c * panel + to % panel;
             for (int i = 0; i < 6; i++) {
                 dlt_wino_g(half[i], t, filter);
                 for (int j = 0; j < 6; j++)
-                    *(DltV8 *)(u + (i * 6 + j) * k->c * PANEL) = t[j];
+                    *(DltV8 *)(u + (i * 6 + j) * k->c * panel) = t[j];
             }
         }
 }
@@ -140,27 +159,44 @@ DLT_INLINE void output(const DltWino *k, DltWinoTile t, int64_t ch, const float 
     }
 }
 
-/* Tiles [t0, t1), at most TILES. */
-DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side, bool tall)
+/* m [rows][panel] = v u of one point. */
+DLT_INLINE void multiply(const Run *r, const float *v, const float *u, int64_t rows, float *m)
+{
+    int64_t c = r->k.c;
+    DltTileA a = {v, c, 1};
+    if (r->panel == BROAD)
+        dlt_strip_columns(&(DltColumn){.a = a,
+                                       .b = u,
+                                       .rows = rows,
+                                       .kc = c,
+                                       .n = BROAD,
+                                       .ldc = BROAD,
+                                       .group = DLT_STRIP_ROWS * c,
+                                       .c = m},
+                          BROAD);
+    else if (r->k.blk == 16)
+        dlt_tile_tall_column(rows, a, u, PANEL, c, (DltTileC){m, PANEL, false});
+    else
+        dlt_tile_column(rows, a, u, PANEL, c, (DltTileC){m, PANEL, false});
+}
+
+/* Tiles [t0, t1), at most tiles_of. */
+DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
 {
     const DltWino *k = &r->k;
-    int64_t vs = TILES * k->c + PAD, ms = TILES * PANEL + PAD;
+    int64_t width = r->panel, most = tiles_of(k);
+    int64_t vs = most * k->c + PAD, ms = most * width + PAD;
     float *m = v + DLT_WINO_POINTS * vs;
     for (int64_t t = t0; t < t1; t++)
         for (int64_t c = 0; c < k->c; c += 8)
             dlt_wino_input(k, dlt_wino_tile(k, t), c, v + (t - t0) * k->c + c, vs);
-    for (int64_t panel = 0; panel < k->k / PANEL; panel++) {
-        const float *u = r->u + panel * DLT_WINO_POINTS * k->c * PANEL;
+    for (int64_t panel = 0; panel < k->k / width; panel++) {
+        const float *u = r->u + panel * DLT_WINO_POINTS * k->c * width;
         for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
-            if (tall)
-                dlt_tile_tall_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
-                                     PANEL, k->c, (DltTileC){m + f * ms, PANEL, false});
-            else
-                dlt_tile_column(t1 - t0, (DltTileA){v + f * vs, k->c, 1}, u + f * k->c * PANEL,
-                                PANEL, k->c, (DltTileC){m + f * ms, PANEL, false});
+            multiply(r, v + f * vs, u + f * k->c * width, t1 - t0, m + f * ms);
         for (int64_t t = t0; t < t1; t++)
-            for (int64_t half = 0; half < PANEL; half += 8)
-                output(k, dlt_wino_tile(k, t), panel * PANEL + half, m + (t - t0) * PANEL + half,
+            for (int64_t half = 0; half < width; half += 8)
+                output(k, dlt_wino_tile(k, t), panel * width + half, m + (t - t0) * width + half,
                        ms, side);
     }
 }
@@ -169,14 +205,10 @@ DLT_CLONES static void tiles_task(void *ctx, int64_t begin, int64_t end)
 {
     const Run *r = ctx;
     float *v = r->scratch + dlt_fast_worker() * (int64_t)scratch_floats(&r->k);
-    if (r->k.blk == 16 && r->k.side == 4)
-        tiles(r, begin, end, v, 4, true);
-    else if (r->k.blk == 16)
-        tiles(r, begin, end, v, 2, true);
-    else if (r->k.side == 4)
-        tiles(r, begin, end, v, 4, false);
+    if (r->k.side == 4)
+        tiles(r, begin, end, v, 4);
     else
-        tiles(r, begin, end, v, 2, false);
+        tiles(r, begin, end, v, 2);
 }
 
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
@@ -192,10 +224,11 @@ static void run(const DltCall *c, Run *r)
 {
     r->k.in = c->in[0];
     r->w = c->in[1];
+    r->panel = dlt_wino_panel(&r->k);
     r->u = c->work;
     r->scratch = r->u + DLT_WINO_POINTS * r->k.c * r->k.k;
     dlt_pool_for(c->stream, r->k.c, 4, filters_task, r);
-    dlt_pool_for(c->stream, r->k.n * r->k.rows * r->k.cols, TILES, tiles_task, r);
+    dlt_pool_for(c->stream, r->k.n * r->k.rows * r->k.cols, tiles_of(&r->k), tiles_task, r);
 }
 
 static DltStatus fwd(const DltCall *c, DltErr *err)

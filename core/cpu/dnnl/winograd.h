@@ -10,7 +10,12 @@
 
 #include "cpu/dnnl/tile.h"
 
-enum { DLT_WINO_SIDE = 6, DLT_WINO_POINTS = 36 };
+enum {
+    DLT_WINO_SIDE = 6,
+    DLT_WINO_POINTS = 36,
+    DLT_WINO_PANEL = DLT_TILE_COLS,
+    DLT_WINO_BROAD = 2 * DLT_WINO_PANEL
+};
 
 /* A convolution from `in` [N, C, H, W] to `out` [N, K, P, Q]; for the data gradient `in` is dy. */
 typedef struct DltWino {
@@ -25,6 +30,8 @@ typedef struct DltWino {
 
 /* Images and padding of a node of one of the three kinds; pointers stay NULL. */
 DltWino dlt_wino_describe(const DltNode *n);
+/* Filters that are multiplied at once: 32 with AVX-512, where they come so, else 16. */
+int64_t dlt_wino_panel(const DltWino *k);
 bool dlt_wino_accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not);
 
 extern const DltKernel dlt_fast_wino_fwd, dlt_fast_wino_bwd_data, dlt_fast_wino_bwd_filter;

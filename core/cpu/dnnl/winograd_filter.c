@@ -1,6 +1,7 @@
 /* Filter gradient by Winograd's algorithm: dw = G^T [sum over tiles of (B^T x B) * (A dy A^T)] G. The tiles of a
  * batch are cut into fixed bands; each has 36 sums [C, K] of its own, added to in runs of tiles that stay in the
  * cache. The bands are added in order at the end. */
+#include "cpu/dnnl/product.h"
 #include "cpu/dnnl/winograd.h"
 
 enum { TILES = 48, BANDS = 8, PAD = 16, MAX_BYTES = 16 << 20 /* of all bands' sums */ };
@@ -9,7 +10,7 @@ typedef struct Run {
     DltWino k; /* in: x; out: unused */
     const float *dy;
     float *dw, *sum, *scratch; /* sum [bands][36][C][K] */
-    int64_t bands;
+    int64_t bands, panel;
 } Run;
 
 static int64_t sum_floats(const DltWino *k)
@@ -70,28 +71,45 @@ DLT_INLINE void gradient(const Run *r, DltWinoTile t, int64_t ch, float *d, int6
     }
 }
 
-/* sum += the products of tiles [t0, t1), at most TILES. */
-DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum, int side,
-                      bool tall)
+/* sum [C][K] += v [rows][C] turned, times a panel d [rows][panel] of dy, of one point. */
+DLT_INLINE void multiply(const Run *r, const float *v, const float *d, int64_t rows, float *sum)
 {
     const DltWino *k = &r->k;
-    int64_t vs = TILES * k->c + PAD, ds = TILES * k->k + PAD;
-    float *d = v + DLT_WINO_POINTS * vs;
+    DltTileA a = {v, 1, k->c};
+    if (r->panel == DLT_WINO_BROAD)
+        dlt_strip_columns(&(DltColumn){.a = a,
+                                       .b = d,
+                                       .rows = k->c,
+                                       .kc = rows,
+                                       .n = r->panel,
+                                       .ldc = k->k,
+                                       .group = DLT_STRIP_ROWS,
+                                       .c = sum,
+                                       .add = true},
+                          DLT_WINO_BROAD);
+    else if (k->blk == 16)
+        dlt_tile_tall_column(k->c, a, d, DLT_WINO_PANEL, rows, (DltTileC){sum, k->k, true});
+    else
+        dlt_tile_column(k->c, a, d, DLT_WINO_PANEL, rows, (DltTileC){sum, k->k, true});
+}
+
+/* sum += the products of tiles [t0, t1), at most TILES. */
+DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum, int side)
+{
+    const DltWino *k = &r->k;
+    int64_t vs = TILES * k->c + PAD, ds = TILES * k->k + PAD, panel = r->panel;
+    float *d = v + DLT_WINO_POINTS * vs; /* [36][K/panel][TILES][panel] */
     for (int64_t t = t0; t < t1; t++) {
         DltWinoTile at = dlt_wino_tile(k, t);
         for (int64_t c = 0; c < k->c; c += 8)
             dlt_wino_input(k, at, c, v + (t - t0) * k->c + c, vs);
         for (int64_t c = 0; c < k->k; c += 8)
-            gradient(r, at, c, d + (t - t0) * k->k + c, ds, side);
+            gradient(r, at, c, d + c / panel * TILES * panel + (t - t0) * panel + c % panel, ds,
+                     side);
     }
     for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
-        for (int64_t col = 0; col < k->k; col += DLT_TILE_COLS)
-            if (tall)
-                dlt_tile_tall_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
-                                     t1 - t0, (DltTileC){sum + f * k->c * k->k + col, k->k, true});
-            else
-                dlt_tile_column(k->c, (DltTileA){v + f * vs, 1, k->c}, d + f * ds + col, k->k,
-                                t1 - t0, (DltTileC){sum + f * k->c * k->k + col, k->k, true});
+        for (int64_t col = 0; col < k->k; col += panel)
+            multiply(r, v + f * vs, d + f * ds + col * TILES, t1 - t0, sum + f * k->c * k->k + col);
 }
 
 DLT_INLINE void band(const Run *r, int64_t b, float *v)
@@ -101,14 +119,10 @@ DLT_INLINE void band(const Run *r, int64_t b, float *v)
     memset(sum, 0, (size_t)sum_floats(&r->k) * sizeof *sum);
     for (int64_t t = b * all / r->bands; t < to; t += TILES) {
         int64_t stop = t + TILES < to ? t + TILES : to;
-        if (r->k.blk == 16 && r->k.side == 4)
-            tiles(r, t, stop, v, sum, 4, true);
-        else if (r->k.blk == 16)
-            tiles(r, t, stop, v, sum, 2, true);
-        else if (r->k.side == 4)
-            tiles(r, t, stop, v, sum, 4, false);
+        if (r->k.side == 4)
+            tiles(r, t, stop, v, sum, 4);
         else
-            tiles(r, t, stop, v, sum, 2, false);
+            tiles(r, t, stop, v, sum, 2);
     }
 }
 
@@ -169,6 +183,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     (void)err;
     Run r = {.k = dlt_wino_describe(c->node), .dy = c->in[1], .dw = c->out[0], .sum = c->work};
     r.k.in = c->in[0];
+    r.panel = dlt_wino_panel(&r.k);
     r.bands = n_bands(&r.k);
     r.scratch = r.sum + r.bands * sum_floats(&r.k);
     dlt_pool_for(c->stream, r.bands, 1, band_task, &r);
