@@ -127,24 +127,31 @@ DLT_AMX void dlt_amx_end(void)
 /* What was packed is in memory, as far as the compiler goes: the tile instructions don't say what they read. */
 #define SETTLE __asm__ volatile("" ::: "memory")
 
-/* One or two tiles of A's rows and of B's columns: constants where it is called. */
+/* One step of one or two tiles of A's rows and of B's columns: constants where it is called. */
+DLT_AMX __attribute__((always_inline)) static inline void
+step(const DltAmxBlock *k, const char *a, const char *b, bool two_m, bool two_n)
+{
+    _tile_loadd(4, a, k->a_row);
+    _tile_loadd(6, b, k->b_row);
+    _tile_dpbf16ps(0, 4, 6);
+    if (two_n) _tile_loadd(7, b + k->b_half, k->b_row);
+    if (two_n) _tile_dpbf16ps(1, 4, 7);
+    if (two_m) _tile_loadd(5, a + k->a_half, k->a_row);
+    if (two_m) _tile_dpbf16ps(2, 5, 6);
+    if (two_m && two_n) _tile_dpbf16ps(3, 5, 7);
+}
+
 DLT_AMX __attribute__((always_inline)) static inline void block(const DltAmxBlock *k, float *c,
                                                                 int64_t ldc, bool two_m, bool two_n)
 {
     const char *a = k->a, *b = k->b;
     int64_t group = 0;
     do {
-        for (int64_t i = 0; i < k->steps; i++, a += k->a_step, b += k->b_step) {
-            _tile_loadd(4, a, k->a_row);
-            _tile_loadd(6, b, k->b_row);
-            _tile_dpbf16ps(0, 4, 6);
-            if (two_n) _tile_loadd(7, b + k->b_half, k->b_row);
-            if (two_n) _tile_dpbf16ps(1, 4, 7);
-            if (two_m) _tile_loadd(5, a + k->a_half, k->a_row);
-            if (two_m) _tile_dpbf16ps(2, 5, 6);
-            if (two_m && two_n) _tile_dpbf16ps(3, 5, 7);
-        }
-        a += k->a_group - k->steps * k->a_step;
+        for (int64_t i = 0; i + 1 < k->steps; i++, a += k->a_step, b += k->b_step)
+            step(k, a, b, two_m, two_n);
+        step(k, a - k->a_back, b, two_m, two_n);
+        a += k->a_group - (k->steps - 1) * k->a_step;
+        b += k->b_step;
     } while (++group < k->groups);
     _tile_stored(0, c, ldc * 4);
     if (two_n) _tile_stored(1, c + 16, ldc * 4);

@@ -39,6 +39,7 @@ typedef struct DltAmxBlock {
     int64_t a_row, a_step, a_half; /* to A's next row, next 32 terms, rows 16 to 31 */
     int64_t b_row, b_step, b_half; /* to B's next pair of rows, next 32 terms, columns 16 to 31 */
     int64_t steps;
+    int64_t a_back; /* A's last step lies so much before its place; B is 0 for what was there */
     int64_t groups,
         a_group; /* 0, 1: one; else so many times `steps`, A's first ones lying a_group apart, B's in a row */
     int m_tiles, n_tiles; /* 1 or 2 of each */

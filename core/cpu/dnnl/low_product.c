@@ -63,7 +63,7 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 
 static Operand operand_of(int64_t size, int64_t k, bool along, bool is_a)
 {
-    bool fits = along && k % DLT_AMX_DEPTH == 0 && size % DLT_AMX_ROWS == 0;
+    bool fits = along && k % 2 == 0 && k >= DLT_AMX_DEPTH && size % DLT_AMX_ROWS == 0;
     return (Operand){
         .size = size, .blocks = blocks(size, SIDE), .along = along, .packed = !is_a || !fits};
 }
@@ -98,6 +98,12 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
+/* Terms of the last step that were in the one before already: A as it lies ends where its last step ends. */
+static int64_t overlap(const Product *p)
+{
+    return p->a.packed ? 0 : p->steps * DLT_AMX_DEPTH - p->g.k;
+}
+
 /* Units [begin, end) of an operand, 32 rows or columns by 32 terms each; they are taken as they lie in memory. */
 static void pack_units(const Product *p, const Operand *o, bool is_a, int64_t begin, int64_t end)
 {
@@ -106,7 +112,8 @@ static void pack_units(const Product *p, const Operand *o, bool is_a, int64_t be
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t block = o->along ? unit / p->steps : unit % o->blocks;
         int64_t step = o->along ? unit % p->steps : unit / o->blocks;
-        int64_t k = step * DLT_AMX_DEPTH, left = p->g.k - k;
+        int64_t twice = step + 1 == p->steps ? overlap(p) : 0;
+        int64_t k = step * DLT_AMX_DEPTH - twice, left = p->g.k - k;
         uint16_t *out = o->tiles + (block * p->steps + step) * UNIT;
         for (int half = 0; half < 2; half++, out += DLT_AMX_TILE) {
             int64_t at = block * SIDE + half * DLT_AMX_ROWS, there = o->size - at;
@@ -115,6 +122,7 @@ static void pack_units(const Product *p, const Operand *o, bool is_a, int64_t be
                 dlt_amx_pack(form, o->x + at * p->g.k + k, p->g.k, there, left, out);
             else
                 dlt_amx_pack(form, o->x + k * o->size + at, o->size, left, there, out);
+            memset(out, 0, (size_t)(twice * DLT_AMX_ROWS) * sizeof *out);
         }
     }
 }
@@ -269,6 +277,7 @@ static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *
                      .b_step = unit,
                      .b_half = unit / 2,
                      .steps = end - step,
+                     .a_back = end == p->steps ? overlap(p) * 2 : 0,
                      .m_tiles = at.rows > DLT_AMX_ROWS ? 2 : 1,
                      .n_tiles = at.cols > DLT_AMX_ROWS ? 2 : 1};
     if (is_direct(p, &at)) {
