@@ -4,6 +4,8 @@
 #include "cpu/device.h"
 #include "cpu/plain.h"
 
+enum { PIECE = 1024 }; /* numbers between two types */
+
 typedef struct Fetch {
     const DltFetch *attr;
     const DltTensor *data;
@@ -11,7 +13,7 @@ typedef struct Fetch {
     const int32_t *ticket;
     const DltReal *mean, *rstd; /* NULL: 0 and 1 */
     int64_t n_mean, per_sample;
-    DltReal *x;
+    void *x; /* DltReal, or bf16 in the low kernel */
 } Fetch;
 
 static const int32_t *ticket_of(const int32_t *tickets, int64_t n)
@@ -99,11 +101,30 @@ static void x_task(void *ctx, int64_t begin, int64_t end)
 {
     const Fetch *f = ctx;
     for (int64_t n = begin; n < end; n++) {
-        DltReal *x = f->x + n * f->per_sample;
+        DltReal *x = (DltReal *)f->x + n * f->per_sample;
         if (f->attr->augment) {
             augmented_sample(f, ticket_of(f->ticket, n), x);
         } else {
             plain_sample(f, ticket_of(f->ticket, n), x);
+        }
+    }
+}
+
+/* Bytes without augmentation to bf16, a piece of a channel at a time. */
+static void low_task(void *ctx, int64_t begin, int64_t end)
+{
+    const Fetch *f = ctx;
+    DltReal piece[PIECE], scale = (DltReal)f->attr->scale;
+    int64_t inner = f->attr->inner;
+    for (int64_t n = begin; n < end; n++) {
+        int64_t row = ticket_of(f->ticket, n)[DLT_TICKET_ROW] * f->per_sample;
+        for (int64_t i = 0, count; i < f->per_sample; i += count) {
+            int64_t left = inner - i % inner, rest = f->per_sample - i;
+            count = left < rest ? left : rest;
+            if (count > PIECE) count = PIECE;
+            dlt_cpu_normalize_bytes((const uint8_t *)f->raw + row + i, piece, count, scale,
+                                    mean_at(f, i), rstd_at(f, i));
+            dlt_narrow_run(piece, (uint16_t *)f->x + n * f->per_sample + i, count);
         }
     }
 }
@@ -152,6 +173,20 @@ static void mask_places(const DltCall *call, int32_t *x, int32_t *y)
         dlt_pool_for(call->stream, attr->batch, dlt_grain(64 * m.per_sample), mask_task, &m);
 }
 
+static Fetch fetch_of(const DltCall *call)
+{
+    const DltNode *n = call->node;
+    return (Fetch){.attr = n->attr,
+                   .data = n->in[0],
+                   .raw = call->in[0],
+                   .ticket = call->in[1],
+                   .mean = call->in[2],
+                   .rstd = call->in[3],
+                   .n_mean = n->in[2] != NULL ? dlt_count(n->in[2]) : 1,
+                   .per_sample = dlt_shape_span(&n->in[0]->shape, 1, n->in[0]->shape.rank),
+                   .x = call->out[0]};
+}
+
 /* x = (raw scale - mean[k]) rstd[k] with k = (element / inner) % c, cropped, flipped and cut where
  * augment says so; i32 is copied, and masked where mask says so.  data u8|f32|i32 [S, d..], ticket i32 [N,4], mean, rstd f32[c] or
  * missing, x f32|i32 [N, d..].  data_ops.h */
@@ -165,16 +200,27 @@ static DltStatus fetch_x(const DltCall *call, DltErr *err)
         mask_places(call, call->out[0], NULL);
         return DLT_OK;
     }
-    Fetch f = {.attr = attr,
-               .data = n->in[0],
-               .raw = call->in[0],
-               .ticket = call->in[1],
-               .mean = call->in[2],
-               .rstd = call->in[3],
-               .n_mean = n->in[2] != NULL ? dlt_count(n->in[2]) : 1,
-               .per_sample = dlt_shape_span(&n->in[0]->shape, 1, n->in[0]->shape.rank),
-               .x = call->out[0]};
+    Fetch f = fetch_of(call);
     dlt_pool_for(call->stream, attr->batch, dlt_grain(4 * f.per_sample), x_task, &f);
+    return DLT_OK;
+}
+
+static bool accepts_low(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
+{
+    (void)dev;
+    const DltTensor *x = n->out[0];
+    bool images = x->shape.rank == 4 && x->shape.dim[1] == 1; /* one channel: all layouts are one */
+    bool fits = n->in[0]->dtype == DLT_U8 && x->dtype == DLT_BF16 &&
+                !((const DltFetch *)n->attr)->augment && (x->layout == DLT_PLAIN || images);
+    return fits || dlt_cpu_refuse(why_not, "for bytes to bf16 without augmentation, row by row");
+}
+
+/* The same from bytes to bf16, rounded once. */
+static DltStatus fetch_low(const DltCall *call, DltErr *err)
+{
+    (void)err;
+    Fetch f = fetch_of(call);
+    dlt_pool_for(call->stream, f.attr->batch, dlt_grain(4 * f.per_sample), low_task, &f);
     return DLT_OK;
 }
 
@@ -196,7 +242,8 @@ static DltStatus fetch_y(const DltCall *call, DltErr *err)
 }
 
 static const DltKernel plain_x = {.name = "fetch_x.cpu.plain", .launch = fetch_x};
-const DltKernel *const dlt_cpu_fetch_x[] = {&plain_x, NULL};
+static const DltKernel low_x = {"fetch_x.cpu.low", accepts_low, NULL, fetch_low};
+const DltKernel *const dlt_cpu_fetch_x[] = {&low_x, &plain_x, NULL};
 
 static const DltKernel plain_y = {.name = "fetch_y.cpu.plain", .launch = fetch_y};
 const DltKernel *const dlt_cpu_fetch_y[] = {&plain_y, NULL};
