@@ -4,7 +4,14 @@
  * Geijn 2008, without packing a: batches are too small to pay for it. */
 #include "cpu/dnnl/product.h"
 
-enum { COLS = DLT_TILE_COLS, DEPTH = 256 /* rows of a strip: 16 KiB */, LEAST_ROWS = 16 };
+enum {
+    COLS = DLT_TILE_COLS,
+    DEPTH = 256, /* rows of a strip: 16 KiB */
+    LEAST_ROWS = 16,
+    LEAVE_ROWS = 128,
+    LEAVE_WORK = 1 << 23, /* multiplications */
+    LEAVE_NEAR = 1 << 18  /* elements of c that stay in the cache until an epilogue comes */
+};
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -72,29 +79,43 @@ DLT_INLINE void simple_epilogue(const DltProductTask *p, int64_t offset, int64_t
     }
 }
 
-enum { PIECE = 2048 }; /* numbers that go through an activation at once */
+enum {
+    PIECE = 512
+}; /* numbers that go through an activation at once: what is stored meanwhile waits no longer */
 
 /* n numbers, few: in vectors, because a call for each row takes longer than its copy. */
-DLT_INLINE void copy_row(const float *from, int64_t n, float *to)
+DLT_INLINE void copy_row(const float *from, const float *bias, int64_t n, float *to)
 {
     int64_t j = 0;
-    for (; j + 8 <= n; j += 8)
-        *(DltV8 *)(to + j) = *(const DltV8 *)(from + j);
+    for (; j + 8 <= n; j += 8) {
+        DltV8 v = *(const DltV8 *)(from + j);
+        if (bias) v += *(const DltV8 *)(bias + j);
+        *(DltV8 *)(to + j) = v;
+    }
     for (; j < n; j++)
-        to[j] = from[j];
+        to[j] = from[j] + (bias ? bias[j] : 0.0F);
 }
 
-/* x [rows][n] without gaps from (or to) rows `row` apart. */
-DLT_CLONES static void gather(const float *from, int64_t row, int64_t rows, int64_t n, float *x)
+/* x [rows][n] without gaps from (or to) rows `row` apart; a bias is added where there is one. */
+DLT_CLONES static void gather(const float *from, const float *bias, int64_t row, int64_t rows,
+                              int64_t n, float *x)
 {
     for (int64_t i = 0; i < rows; i++)
-        copy_row(from + i * row, n, x + i * n);
+        copy_row(from + i * row, bias, n, x + i * n);
 }
 
 DLT_CLONES static void scatter(const float *x, int64_t row, int64_t rows, int64_t n, float *to)
 {
     for (int64_t i = 0; i < rows; i++)
-        copy_row(x + i * n, n, to + i * row);
+        copy_row(x + i * n, NULL, n, to + i * row);
+}
+
+/* Asks for rows that no reader ahead finds: each lies on a page of its own. */
+static void ask(const float *x, int64_t row, int64_t rows, int64_t n)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j += DLT_STRIP_LANES)
+            __builtin_prefetch(x + i * row + j, 1);
 }
 
 /* The order of ops/matmul.h, some rows at a time, brought together so that the loops of an activation are long. */
@@ -103,17 +124,19 @@ static void any_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, 
 {
     float x[PIECE], saved[PIECE];
     const DltEpilogue *e = &p->attr->ep;
+    const float *bias = p->bias ? p->bias + col : NULL, *from = e->act_grad.fn ? p->saved : NULL;
+    float *pre = e->save_pre ? p->pre : NULL;
     int64_t step = PIECE / n, row = p->g.n;
     for (int64_t i = 0, m; i < rows; i += m, offset += m * row) {
         m = rows - i < step ? rows - i : step;
-        gather(p->c + offset, row, m, n, x);
-        for (int64_t j = 0; p->bias && j < m * n; j += n)
-            for (int64_t c = 0; c < n; c++)
-                x[j + c] += p->bias[col + c];
-        if (e->save_pre) scatter(x, row, m, n, p->pre + offset);
+        int64_t next = offset + m * row, left = rows - i - m;
+        if (from) ask(from + next, row, left < step ? left : step, n);
+        if (pre) ask(pre + next, row, left < step ? left : step, n);
+        gather(p->c + offset, bias, row, m, n, x);
+        if (pre) scatter(x, row, m, n, pre + offset);
         if (e->act.fn) dlt_fast_flat(&(DltFlat){.fn = e->act, .x = x, .y = x}, 0, m * n);
-        if (e->act_grad.fn) {
-            gather(p->saved + offset, row, m, n, saved);
+        if (from) {
+            gather(from + offset, NULL, row, m, n, saved);
             DltFlat grad = {.fn = e->act_grad, .x = x, .saved = saved, .y = x};
             dlt_fast_flat(&grad, 0, m * n);
         }
@@ -175,6 +198,15 @@ DLT_CLONES static void task(void *ctx, int64_t begin, int64_t end)
         }
         dlt_product_epilogue(p, offset, rows, col, n);
     }
+}
+
+bool dlt_product_leaves(const DltNode *n)
+{
+    const DltMatmul *a = n->attr;
+    DltGemm g = dlt_matmul_gemm(n);
+    bool plain = !a->ep.act.fn && !a->ep.act_grad.fn && !a->ep.save_pre;
+    if (g.batch > 1 || g.m < LEAVE_ROWS || g.m * g.n * g.k < LEAVE_WORK) return false;
+    return (a->ta || !a->tb) && (plain || g.m * g.n <= LEAVE_NEAR);
 }
 
 DltProductTask dlt_product_of(const DltCall *c)

@@ -28,10 +28,12 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
     DltGemm g = dlt_matmul_gemm(n);
-    if (dlt_dnnl_block() == 16 && g.batch == 1 && g.m >= LEAST_ROWS && g.n >= LEAST_COLS)
+    if (dlt_dnnl_block() == 16 && !dlt_product_leaves(n) && g.batch == 1 && g.m >= LEAST_ROWS &&
+        g.n >= LEAST_COLS)
         return dlt_fast_f32(n, why_not);
     snprintf(why_not->text, sizeof why_not->text,
-             "for AVX-512, single products from %d rows and %d columns on", LEAST_ROWS, LEAST_COLS);
+             "for AVX-512, single products from %d rows and %d columns on, w turned or few numbers",
+             LEAST_ROWS, LEAST_COLS);
     return false;
 }
 

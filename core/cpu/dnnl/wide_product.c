@@ -28,8 +28,10 @@ typedef struct Wide {
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    if (dlt_dnnl_block() == 16 && dlt_matmul_gemm(n).m >= ROWS) return dlt_fast_f32(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "for AVX-512, from %d rows on", ROWS);
+    if (dlt_dnnl_block() == 16 && !dlt_product_leaves(n) && dlt_matmul_gemm(n).m >= ROWS)
+        return dlt_fast_f32(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text,
+             "for AVX-512, from %d rows on, w turned or few numbers", ROWS);
     return false;
 }
 
