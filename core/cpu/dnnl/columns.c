@@ -5,7 +5,7 @@
 #include "ops/elementwise.h"
 
 /* db[C] = sums of dy over the rows of [rows][C] (PLAIN's last axis, NHWC), or over planes [rows][block] of channel
- * blocks, one task each. */
+ * blocks. */
 typedef struct Columns {
     const void *dy;
     bool low; /* dy is bf16 */
@@ -18,7 +18,9 @@ typedef struct Columns {
 enum {
     BANDS = 16,
     CHUNK = 64,
-    WIDTH = 512 /* channels at a time: rows go by in runs that are read ahead */
+    STRANDS = 4,
+    SMALL = 8192, /* elements */
+    WIDTH = 512   /* channels at a time: rows go by in runs that are read ahead */
 };
 
 /* total[n] += sums of `rows` rows of n neighbours, n <= WIDTH in eights, from element `at` on. */
@@ -37,17 +39,30 @@ DLT_INLINE void chunk_sums(const Columns *k, int64_t at, int64_t row, int64_t ro
         total[j] += (double)sum[j];
 }
 
-/* The same for eight. */
-DLT_INLINE void eight_sums(const Columns *k, int64_t at, int64_t row, int64_t rows, bool low,
-                           double total[8])
+/* The same for a channel block, `halves` eights, in strands that do not wait for each other. */
+DLT_INLINE void block_sums(const Columns *k, int64_t at, int64_t rows, int halves, bool low,
+                           double *total)
 {
-    DltV8 sum = {0}, v;
-    for (int64_t i = 0; i < rows; i++) {
-        dlt_v8_load(k->dy, at + i * row, low, &v);
-        sum += v;
+    DltV8 sum[STRANDS * 2] = {{0}}, v;
+    int64_t i = 0, row = k->block;
+    for (; i + STRANDS <= rows; i += STRANDS)
+#pragma GCC unroll 4
+        for (int s = 0; s < STRANDS; s++)
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++) {
+                dlt_v8_load(k->dy, at + (i + s) * row + 8 * h, low, &v);
+                sum[s * 2 + h] += v;
+            }
+    for (; i < rows; i++)
+        for (int h = 0; h < halves; h++) {
+            dlt_v8_load(k->dy, at + i * row + 8 * h, low, &v);
+            sum[h] += v;
+        }
+    for (int h = 0; h < halves; h++) {
+        v = (sum[h] + sum[2 + h]) + (sum[4 + h] + sum[6 + h]);
+        for (int j = 0; j < 8; j++)
+            total[8 * h + j] += (double)v[j];
     }
-    for (int j = 0; j < 8; j++)
-        total[j] += (double)sum[j];
 }
 
 /* The same for one channel. */
@@ -85,27 +100,32 @@ DLT_CLONES static void rows_task(void *ctx, int64_t begin, int64_t end)
             band_sums(k, band, false);
 }
 
-DLT_INLINE void plane_sums(const Columns *k, int64_t ch, bool low)
+/* The samples of a band. */
+DLT_INLINE void plane_sums(const Columns *k, int64_t band, int halves, bool low)
 {
-    double total[8] = {0};
-    int64_t at = ch / k->block * k->hw * k->block + ch % k->block;
-    for (int64_t n = 0; n < k->planes; n++)
-        for (int64_t i = 0; i < k->hw; i += CHUNK)
-            eight_sums(k, at + (n * k->hw * k->c) + i * k->block, k->block,
-                       k->hw - i < CHUNK ? k->hw - i : CHUNK, low, total);
-    for (int j = 0; j < 8; j++)
-        k->db[ch + j] = (float)total[j];
+    double *total = k->part + band * k->c;
+    int64_t block = 8 * halves, n = band * k->planes / k->bands,
+            last = (band + 1) * k->planes / k->bands;
+    memset(total, 0, (size_t)k->c * sizeof *total);
+    for (; n < last; n++)
+        for (int64_t ch = 0; ch < k->c; ch += block)
+            for (int64_t i = 0; i < k->hw; i += CHUNK)
+                block_sums(k, (n * k->c + ch) * k->hw + i * block,
+                           k->hw - i < CHUNK ? k->hw - i : CHUNK, halves, low, total + ch);
 }
 
-/* Eight channels of blocked planes a task. */
 DLT_CLONES static void planes_task(void *ctx, int64_t begin, int64_t end)
 {
     const Columns *k = ctx;
-    for (int64_t ch = 8 * begin; ch < 8 * end; ch += 8)
-        if (k->low)
-            plane_sums(k, ch, true);
+    for (int64_t band = begin; band < end; band++)
+        if (k->block == 16 && k->low)
+            plane_sums(k, band, 2, true);
+        else if (k->block == 16)
+            plane_sums(k, band, 2, false);
+        else if (k->low)
+            plane_sums(k, band, 1, true);
         else
-            plane_sums(k, ch, false);
+            plane_sums(k, band, 1, false);
 }
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -139,12 +159,14 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     k.low = dy->dtype == DLT_BF16;
     if (block > 0) {
         k.planes = dy->shape.dim[0], k.hw = dy->shape.dim[2] * dy->shape.dim[3], k.block = block;
-        dlt_pool_for(c->stream, channels / 8, 1, planes_task, &k);
-        return DLT_OK;
+        k.bands = k.planes < BANDS ? k.planes : BANDS;
+    } else {
+        k.rows = dlt_count(dy) / channels;
+        k.bands = k.rows < BANDS * CHUNK ? (k.rows + CHUNK - 1) / CHUNK : BANDS;
     }
-    k.rows = dlt_count(dy) / channels;
-    k.bands = k.rows < BANDS * CHUNK ? (k.rows + CHUNK - 1) / CHUNK : BANDS;
-    dlt_pool_for(c->stream, k.bands, 1, rows_task, &k);
+    /* small ones by one thread: another would come too late */
+    dlt_pool_for(c->stream, k.bands, dlt_count(dy) < SMALL ? k.bands : 1,
+                 block > 0 ? planes_task : rows_task, &k);
     for (int64_t ch = 0; ch < channels; ch++) {
         double total = 0;
         for (int64_t b = 0; b < k.bands; b++)
