@@ -128,37 +128,6 @@ DLT_CLONES static void filters_task(void *ctx, int64_t begin, int64_t end)
         filters(r, begin, end, 5);
 }
 
-/* out = act(A^T m A + bias) of tile t at channel ch; rows and columns outside the image are left out. */
-DLT_INLINE void output(const DltWino *k, DltWinoTile t, int64_t ch, const float *m, int64_t stride,
-                       int side)
-{
-    DltV8 half[4][6], y[4], bias = {0};
-    if (k->bias) bias = *(const DltV8 *)(k->bias + ch);
-    float *out = k->out + dlt_wino_plane(t.n, ch, k->k, k->p * k->q, k->blk);
-    int64_t left = k->q - t.x * side, below = k->p - t.y * side;
-#pragma GCC unroll 1
-    for (int j = 0; j < 6; j++) {
-        DltV8 d[6];
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; i++)
-            d[i] = *(const DltV8 *)(m + (i * 6 + j) * stride);
-        dlt_wino_at(d, y, side);
-#pragma GCC unroll 4
-        for (int i = 0; i < side; i++)
-            half[i][j] = y[i];
-    }
-    out += (t.y * side * k->q + t.x * side) * k->blk;
-    for (int i = 0; i < side && i < below; i++) {
-        dlt_wino_at(half[i], y, side);
-#pragma GCC unroll 4
-        for (int j = 0; j < side; j++) {
-            DltV8 v = y[j] + bias;
-            if (k->relu) dlt_v8_relu(&v);
-            if (j < left) *(DltV8 *)(out + (i * k->q + j) * k->blk) = v;
-        }
-    }
-}
-
 /* m [rows][panel] = v u of one point. */
 DLT_INLINE void multiply(const Run *r, const float *v, const float *u, int64_t rows, float *m)
 {
@@ -184,20 +153,27 @@ DLT_INLINE void multiply(const Run *r, const float *v, const float *u, int64_t r
 DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, int side)
 {
     const DltWino *k = &r->k;
-    int64_t width = r->panel, most = tiles_of(k);
+    int64_t width = r->panel, most = tiles_of(k), lanes = k->blk;
     int64_t vs = most * k->c + PAD, ms = most * width + PAD;
     float *m = v + DLT_WINO_POINTS * vs;
     for (int64_t t = t0; t < t1; t++)
-        for (int64_t c = 0; c < k->c; c += 8)
-            dlt_wino_input(k, dlt_wino_tile(k, t), c, v + (t - t0) * k->c + c, vs);
+        for (int64_t c = 0; c < k->c; c += lanes)
+            if (lanes == 16)
+                dlt_wino_input_16(k, dlt_wino_tile(k, t), c, v + (t - t0) * k->c + c, vs);
+            else
+                dlt_wino_input_8(k, dlt_wino_tile(k, t), c, v + (t - t0) * k->c + c, vs);
     for (int64_t panel = 0; panel < k->k / width; panel++) {
         const float *u = r->u + panel * DLT_WINO_POINTS * k->c * width;
         for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
             multiply(r, v + f * vs, u + f * k->c * width, t1 - t0, m + f * ms);
         for (int64_t t = t0; t < t1; t++)
-            for (int64_t half = 0; half < width; half += 8)
-                output(k, dlt_wino_tile(k, t), panel * width + half, m + (t - t0) * width + half,
-                       ms, side);
+            for (int64_t c = 0; c < width; c += lanes) {
+                const float *from = m + (t - t0) * width + c;
+                if (lanes == 16)
+                    dlt_wino_output_16(k, dlt_wino_tile(k, t), panel * width + c, from, ms, side);
+                else
+                    dlt_wino_output_8(k, dlt_wino_tile(k, t), panel * width + c, from, ms, side);
+            }
     }
 }
 

@@ -42,35 +42,6 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     return false;
 }
 
-/* d[f stride + 0..7] = A dy A^T of tile t at channel ch. */
-DLT_INLINE void gradient(const Run *r, DltWinoTile t, int64_t ch, float *d, int64_t stride,
-                         int side)
-{
-    const DltWino *k = &r->k;
-    float copy[16 * 8];
-    DltV8 half[6][4], y[4], c[6];
-    const float *plane = r->dy + dlt_wino_plane(t.n, ch, k->k, k->p * k->q, k->blk);
-    DltWinoView s = dlt_wino_view((DltWinoView){plane, k->q * k->blk, k->blk}, k->p, t.y * side,
-                                  t.x * side, side, copy);
-#pragma GCC unroll 1
-    for (int j = 0; j < side; j++) {
-#pragma GCC unroll 4
-        for (int i = 0; i < side; i++)
-            y[i] = *(const DltV8 *)(s.at + i * s.row + j * s.pixel);
-        dlt_wino_a(y, c, side);
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; i++)
-            half[i][j] = c[i];
-    }
-#pragma GCC unroll 1
-    for (int i = 0; i < 6; i++) {
-        dlt_wino_a(half[i], c, side);
-#pragma GCC unroll 6
-        for (int j = 0; j < 6; j++)
-            *(DltV8 *)(d + (i * 6 + j) * stride) = c[j];
-    }
-}
-
 /* sum [C][K] += v [rows][C] turned, times a panel d [rows][panel] of dy, of one point. */
 DLT_INLINE void multiply(const Run *r, const float *v, const float *d, int64_t rows, float *sum)
 {
@@ -97,15 +68,23 @@ DLT_INLINE void multiply(const Run *r, const float *v, const float *d, int64_t r
 DLT_INLINE void tiles(const Run *r, int64_t t0, int64_t t1, float *v, float *sum, int side)
 {
     const DltWino *k = &r->k;
-    int64_t vs = TILES * k->c + PAD, ds = TILES * k->k + PAD, panel = r->panel;
+    int64_t vs = TILES * k->c + PAD, ds = TILES * k->k + PAD;
+    int64_t panel = r->panel, lanes = k->blk;
     float *d = v + DLT_WINO_POINTS * vs; /* [36][K/panel][TILES][panel] */
     for (int64_t t = t0; t < t1; t++) {
         DltWinoTile at = dlt_wino_tile(k, t);
-        for (int64_t c = 0; c < k->c; c += 8)
-            dlt_wino_input(k, at, c, v + (t - t0) * k->c + c, vs);
-        for (int64_t c = 0; c < k->k; c += 8)
-            gradient(r, at, c, d + c / panel * TILES * panel + (t - t0) * panel + c % panel, ds,
-                     side);
+        for (int64_t c = 0; c < k->c; c += lanes)
+            if (lanes == 16)
+                dlt_wino_input_16(k, at, c, v + (t - t0) * k->c + c, vs);
+            else
+                dlt_wino_input_8(k, at, c, v + (t - t0) * k->c + c, vs);
+        for (int64_t c = 0; c < k->k; c += lanes) {
+            float *to = d + c / panel * TILES * panel + (t - t0) * panel + c % panel;
+            if (lanes == 16)
+                dlt_wino_gradient_16(k, r->dy, at, c, to, ds, side);
+            else
+                dlt_wino_gradient_8(k, r->dy, at, c, to, ds, side);
+        }
     }
     for (int64_t f = 0; f < DLT_WINO_POINTS; f++)
         for (int64_t col = 0; col < k->k; col += panel)
