@@ -65,6 +65,8 @@ $B/%.o: %.c
 $B/cuda/kernels/%.o: cuda/kernels/%.cu
 	$(here)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
+# instructions that only this architecture has
+$B/cuda/kernels/flash_hopper.o: override GENCODE := -gencode arch=compute_90a,code=sm_90a
 $B/libdlt.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/dltrain: $(CMD) $B/starters.o $B/libdlt.a

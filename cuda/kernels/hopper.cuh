@@ -1,0 +1,236 @@
+/* Hopper's own instructions as small device functions: barriers that count bytes, the copy engine (TMA), matrix
+ * products of a warpgroup (wgmma) and the moving of registers between warpgroups. Only for code compiled for
+ * sm_90a. PTX ISA 8, sections 9.7.8.24 (mbarrier), 9.7.9.25 and 9.7.9.27 (bulk copies), 9.7.15 (wgmma). */
+#ifndef DLT_HOPPER_CUH
+#define DLT_HOPPER_CUH
+
+#include "cuda/kernels/prim.cuh"
+#include <cuda.h>
+
+namespace hopper
+{
+
+enum { GROUP = 128, WARPS = GROUP / WARP, STRIPE = 64 /* 16-bit elements in 128 bytes */ };
+
+__device__ __forceinline__ unsigned at(const void *shared)
+{
+    return (unsigned)__cvta_generic_to_shared(shared);
+}
+
+/* ---- barriers ---- */
+
+__device__ __forceinline__ void bar_init(void *bar, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at(bar)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void bar_expect(void *bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(bar)), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void bar_arrive(void *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at(bar)) : "memory");
+}
+/* One arrival for the whole warp, once all its lanes are here. */
+__device__ __forceinline__ void bar_arrive_warp(void *bar)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) bar_arrive(bar);
+}
+__device__ __forceinline__ void bar_wait(void *bar, unsigned phase)
+{
+    asm volatile("{\n.reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}" ::"r"(at(bar)),
+                 "r"(phase)
+                 : "memory");
+}
+/* Place in a ring of N slots and the phase of its barriers. */
+template <int N> struct Turn {
+    int slot = 0;
+    unsigned phase = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++slot == N) slot = 0, phase ^= 1;
+    }
+};
+
+/* ---- copies ---- */
+
+/* A box of a matrix into shared memory; ONCE: nobody else will want it, the second-level cache may drop it first. */
+constexpr unsigned long long EVICT_FIRST = 0x12f0000000000000ull;
+template <bool ONCE>
+__device__ __forceinline__ void bring(void *to, const CUtensorMap *map, void *bar, int x, int y)
+{
+    if constexpr (ONCE)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(at(to)),
+                     "l"(map), "r"(at(bar)), "r"(x), "r"(y), "l"(EVICT_FIRST)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%3, %4}], [%2];" ::"r"(at(to)),
+                     "l"(map), "r"(at(bar)), "r"(x), "r"(y)
+                     : "memory");
+}
+/* A box of shared memory, published, into a matrix; taken() waits until all such boxes of the thread may be written
+ * again. */
+template <bool ONCE>
+__device__ __forceinline__ void take(const CUtensorMap *map, const void *from, int x, int y)
+{
+    if constexpr (ONCE)
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint"
+                     " [%0, {%2, %3}], [%1], %4;\n"
+                     "cp.async.bulk.commit_group;" ::"l"(map),
+                     "r"(at(from)), "r"(x), "r"(y), "l"(EVICT_FIRST)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
+                     " [%0, {%2, %3}], [%1];\n"
+                     "cp.async.bulk.commit_group;" ::"l"(map),
+                     "r"(at(from)), "r"(x), "r"(y)
+                     : "memory");
+}
+__device__ __forceinline__ void taken()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void bring_bytes(void *to, const void *from, void *bar, int bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %3, [%2];" ::"r"(at(to)),
+                 "l"(from), "r"(at(bar)), "r"(bytes)
+                 : "memory");
+}
+/* What this thread wrote into shared memory is seen by the copy engine and the products. */
+__device__ __forceinline__ void publish()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void load_matrices(unsigned from, unsigned r[4])
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void store_matrices(unsigned to, const unsigned r[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+
+/* ---- products ---- */
+
+/* An operand in shared memory in rows of 128 bytes, swizzled: rows of the depth ("straight"), which go on every 32
+ * bytes, or rows of m or n ("turned"), which go on every 16 rows. */
+__device__ __forceinline__ unsigned long long operand(unsigned p)
+{
+    return (unsigned long long)(p >> 4 & 0x3fff) | 1ull << 16 |
+           (unsigned long long)(8 * STRIPE * 2 >> 4) << 32 | 1ull << 62;
+}
+enum { STRAIGHT_STEP = 32, TURNED_STEP = 16 * STRIPE * 2 }; /* bytes for a depth of 16 */
+
+__device__ __forceinline__ void product_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void product_end()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int LEFT> __device__ __forceinline__ void product_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+/* The compiler may not move what uses these registers across here. */
+template <int N> __device__ __forceinline__ void settle(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N> __device__ __forceinline__ void settle(unsigned (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+r"(d[i])::"memory");
+}
+
+#define HOPPER_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define HOPPER_16(i) HOPPER_4(i), HOPPER_4(i + 4), HOPPER_4(i + 8), HOPPER_4(i + 12)
+#define HOPPER_64 "wgmma.mma_async.sync.aligned.m64n64k16.f32."
+#define HOPPER_SUMS                                                                                \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"      \
+    "%24,%25,%26,%27,%28,%29,%30,%31}, "
+
+/* d [64, 64] (+)= a [64, 16] b [16, 64], a in registers; ADD 0: without what d was. */
+template <typename T, int TURNED, int ADD>
+__device__ __forceinline__ void multiply(float (&d)[32], const unsigned *a, unsigned long long b)
+{
+#define PRODUCT(type)                                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %38, 0;\n" HOPPER_64 type "." type              \
+                 " " HOPPER_SUMS "{%32,%33,%34,%35}, %36, p, 1, 1, %37;\n}"                        \
+                 : HOPPER_16(0), HOPPER_16(16)                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED), "n"(ADD))
+    if constexpr (std::is_same<T, bf16>::value)
+        PRODUCT("bf16");
+    else
+        PRODUCT("f16");
+#undef PRODUCT
+}
+/* d [64, 64] += a [64, 16] b [16, 64], both in shared memory, b turned. */
+template <typename T, int TURNED>
+__device__ __forceinline__ void multiply_shared(float (&d)[32], unsigned long long a,
+                                                unsigned long long b)
+{
+#define PRODUCT(type)                                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n" HOPPER_64 type "." type                \
+                 " " HOPPER_SUMS "%32, %33, p, 1, 1, %34, 1;\n}"                                   \
+                 : HOPPER_16(0), HOPPER_16(16)                                                     \
+                 : "l"(a), "l"(b), "n"(TURNED))
+    if constexpr (std::is_same<T, bf16>::value)
+        PRODUCT("bf16");
+    else
+        PRODUCT("f16");
+#undef PRODUCT
+}
+#undef HOPPER_SUMS
+#undef HOPPER_64
+#undef HOPPER_16
+#undef HOPPER_4
+
+/* ---- registers ---- */
+
+template <int REGISTERS> __device__ __forceinline__ void more_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+/* Two neighbours, rounded, the lower one in the lower half. */
+template <typename T> __device__ __forceinline__ unsigned pair(float lo, float hi)
+{
+    unsigned both;
+    if constexpr (std::is_same<T, bf16>::value)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(hi), "f"(lo));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(hi), "f"(lo));
+    return both;
+}
+/* 2^x; results below the smallest normal number are 0. */
+__device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+} // namespace hopper
+
+#endif
