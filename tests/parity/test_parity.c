@@ -26,7 +26,7 @@
 enum {
     OPERANDS = DLT_MAX_IN + DLT_MAX_OUT,
     GUARD = 256, /* bytes around each operand that nobody may write */
-    REGION = 32 << 20
+    REGION = 96 << 20
 };
 
 /* What one test compares: a kernel on a node whose tensors have these types and layouts. */
