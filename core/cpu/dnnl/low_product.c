@@ -13,7 +13,9 @@ enum {
     PACK_GRAIN = 32,         /* units of a packing task: 64 KiB */
     BAND = 8,                /* blocks of rows in a task */
     CHUNK = 16,              /* steps: 32 KiB of b's 32 columns */
-    MAX_GROUP = 4            /* block columns of a task whose sums are cut */
+    MAX_GROUP = 4,           /* block columns of a task whose sums are cut, */
+    NEAR_GROUP = 8,          /* and of one that makes 512 bytes of a row of c, bf16, together, */
+    FAR = 1 << 20            /* where c, of so many elements, leaves the caches */
 };
 
 /* Values in the graph, f32 or bf16. */
@@ -295,12 +297,13 @@ static void one_task(const Product *p, int64_t t, float *sums)
     int64_t col = t % groups * p->group, rows = p->a.blocks - row, cols = p->b.blocks - col;
     if (rows > BAND) rows = BAND;
     if (cols > p->group) cols = p->group;
-    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+    for (int64_t i = 0; i < rows && p->chunks == 1; i++)
         for (int64_t j = 0; j < cols; j++)
-            for (int64_t i = 0; i < rows; i++) {
-                int64_t at = p->chunks > 1 ? j * BAND + i : 0;
-                block(p, row + i, col + j, chunk, sums + at * DLT_AMX_SUMS);
-            }
+            block(p, row + i, col + j, 0, sums);
+    for (int64_t chunk = 0; chunk < p->chunks && p->chunks > 1; chunk++)
+        for (int64_t j = 0; j < cols; j++)
+            for (int64_t i = 0; i < rows; i++)
+                block(p, row + i, col + j, chunk, sums + (j * BAND + i) * DLT_AMX_SUMS);
 }
 
 static void task(void *ctx, int64_t begin, int64_t end)
@@ -313,10 +316,12 @@ static void task(void *ctx, int64_t begin, int64_t end)
     dlt_amx_end();
 }
 
-/* Columns of one task use the band's chunk of a together, as far as there is work for all threads. */
+/* Columns of one task use the band's chunk of a together, or lie together, as far as there is work for all threads. */
 static int64_t group_of(const Product *p, int64_t threads)
 {
-    int64_t group = p->chunks > 1 ? MAX_GROUP : 1, bands = blocks(p->a.blocks, BAND);
+    bool far = p->c.low && p->g.m * p->g.n >= FAR;
+    int64_t group = p->chunks > 1 ? MAX_GROUP : far ? NEAR_GROUP : 1;
+    int64_t bands = blocks(p->a.blocks, BAND);
     while (group > 1 && bands * blocks(p->b.blocks, group) < 2 * threads)
         group /= 2;
     return group;
