@@ -19,6 +19,11 @@ DltGemm dlt_cuda_gemm(const DltNode *n)
     return dlt_matmul_gemm(n);
 }
 
+DltGemm dlt_cuda_linear_gemm(const DltNode *n)
+{
+    return dlt_linear_gemm(n);
+}
+
 /* What the library writes: the sum in front of the activation where that is kept, so that the activation has
  * one array to read and one to write. */
 static const DltTensor *product_of(const DltNode *n)
@@ -122,6 +127,7 @@ static DltStatus launch_lt(const DltCall *c, DltErr *err)
 }
 
 extern const DltKernel dlt_cuda_matmul_small; /* kernels/matmul_small.cu */
+extern const DltKernel dlt_cuda_matmul_wide;  /* kernels/matmul_wide.cu */
 extern const DltKernel dlt_cuda_matmul_plain; /* kernels/matmul.cu */
 
 /* ---- the faster of two ---- */
@@ -161,5 +167,5 @@ static DltStatus prepare_best(const DltNode *n, DltDevice *dev, DltPrep *p, DltE
 
 DLT_CUDA_KERNEL(best, "matmul.cuda.best", accepts_best, prepare_best, dlt_cuda_two_launch);
 DLT_CUDA_KERNEL(lt, "matmul.cuda.lt", accepts_lt, prepare_lt, launch_lt);
-const DltKernel *const dlt_cuda_matmul[] = {&best, &lt, &dlt_cuda_matmul_small,
-                                            &dlt_cuda_matmul_plain, NULL};
+const DltKernel *const dlt_cuda_matmul[] = {
+    &best, &dlt_cuda_matmul_wide, &lt, &dlt_cuda_matmul_small, &dlt_cuda_matmul_plain, NULL};

@@ -14,7 +14,7 @@ T_TILES := $(if $(HAVE_DNNL),$B/tiles/test_parity)
 TILES = $(if $(T_TILES),$(foreach k,cpu.amx cpu.winograd matmul.cpu.wide matmul.cpu.tall attention_fwd.cpu.blocked \
  attention_bwd.cpu.blocked,"$(T_TILES) --backend cpu --only $k"))
 T_PARITY := $B/tests/parity/test_parity $B/tests/parity/test_step
-GPU_SCRIPTS := $(addprefix tests/gpu/,attention.sh forecast.sh curves.sh cache.sh f16.sh keys.sh faults.sh) \
+GPU_SCRIPTS := $(addprefix tests/gpu/,attention.sh forecast.sh wide.sh curves.sh cache.sh f16.sh keys.sh faults.sh) \
  $(addprefix tests/e2e/,gpt.sh resume.sh fused.sh)
 
 .PHONY: parity bench test tests test-full check-emulated check-gpu asan tsan faults mean fuzz fuzzers faulty-gpu

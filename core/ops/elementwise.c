@@ -80,7 +80,7 @@ const DltOpDef dlt_op_unary_bwd = {.name = "unary_bwd",
                                    .any_layout = true,
                                    .text = unary_text};
 
-static void act_bwd_text(const void *attr, char *buf, size_t size)
+void dlt_act_bwd_text(const void *attr, char *buf, size_t size)
 {
     const DltActBwd *a = attr;
     unary_text(&a->unary, buf, size);
@@ -110,7 +110,7 @@ const DltOpDef dlt_op_act_bwd = {.name = "act_bwd",
                                  .flops = dlt_flops_1,
                                  .inplace = 1,
                                  .prec = DLT_PREC_KEEP,
-                                 .text = act_bwd_text};
+                                 .text = dlt_act_bwd_text};
 
 /* ---- binary ---- */
 

@@ -71,6 +71,7 @@ typedef struct DltReorder {
 } DltReorder;
 
 bool dlt_unary_saves_y(DltUnaryFn fn);
+void dlt_act_bwd_text(const void *attr, char *buf, size_t size); /* DltActBwd, for dumps */
 const char *dlt_unary_name(DltUnaryFn fn);
 
 DltTensor *dlt_unary(DltBuild *b, DltTensor *x, DltUnaryFn fn, double alpha);

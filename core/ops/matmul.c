@@ -111,6 +111,42 @@ const DltOpDef dlt_op_matmul = {.name = "matmul",
                                 .optional = 1u << 2 | 1u << 3,
                                 .text = matmul_text};
 
+DltGemm dlt_linear_gemm(const DltNode *n)
+{
+    const DltShape *w = &n->in[1]->shape;
+    return (DltGemm){1, dlt_shape_count(&n->in[0]->shape) / w->dim[0], w->dim[1], w->dim[0]};
+}
+
+static DltStatus linear_act_bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[],
+                                      DltErr *err)
+{
+    DltTensor *dz = n->in[0], *w = n->in[1], *x = n->in[2];
+    const DltNode rest = {.attr = n->attr, .in = {x, x}, .at = n->at, .name = n->name};
+    DltShape want = dz->shape;
+    if (w->shape.rank != 2 || dz->shape.rank < 2 ||
+        dlt_shape_dim(&dz->shape, -1) != w->shape.dim[0])
+        return dlt_infer_misfit(n, dz, w, err, "inner dimensions must agree");
+    want.dim[want.rank - 1] = w->shape.dim[1];
+    if (!dlt_shape_equal(&want, &x->shape))
+        return dlt_infer_misfit(n, dz, x, err, "rows must agree");
+    return dlt_ops[DLT_OP_act_bwd]->infer(&rest, out, dtype, err);
+}
+
+static double linear_act_bwd_flops(const DltNode *n)
+{
+    DltGemm g = dlt_linear_gemm(n);
+    return 2.0 * (double)g.m * (double)g.n * (double)g.k;
+}
+
+const DltOpDef dlt_op_linear_act_bwd = {.name = "linear_act_bwd",
+                                        .n_in = 3,
+                                        .n_out = 3,
+                                        .attr_size = sizeof(DltActBwd),
+                                        .infer = linear_act_bwd_infer,
+                                        .flops = linear_act_bwd_flops,
+                                        .prec = DLT_PREC_LOW,
+                                        .text = dlt_act_bwd_text};
+
 DltTensor *dlt_linear(DltBuild *b, const char *name, DltTensor *x, int64_t units, bool bias)
 {
     const char *old = dlt_build_enter(b, name);

@@ -5,7 +5,9 @@
  * c [M, N], is made over views of rank 2.
  * Epilogue, in this order: + bias[N] (in[2]); out[1] = value here when save_pre; act(.);
  * multiply by act_grad'(in[3]) (the data gradient through an activation; in[3] has c's shape and is
- * what dlt_unary_saves_y says). The fuse pass sets them; layers do not. */
+ * what dlt_unary_saves_y says). The fuse pass sets them; layers do not.
+ * linear_act_bwd: dz [.., K], w [K, N], x [.., N] -> what act_bwd (elementwise.h) makes of dz w and x. Made by
+ * the fuse pass, where the device has kernels for it; attributes DltActBwd. */
 #ifndef DLT_MATMUL_H
 #define DLT_MATMUL_H
 
@@ -27,6 +29,7 @@ typedef struct DltGemm {
     int64_t batch, m, n, k;
 } DltGemm;
 DltGemm dlt_matmul_gemm(const DltNode *n);
+DltGemm dlt_linear_gemm(const DltNode *n); /* of linear_act_bwd */
 void dlt_epilogue_text(const DltEpilogue *e, char *buf, size_t size); /* words for dumps */
 
 DltTensor *dlt_matmul(DltBuild *b, DltTensor *a, DltTensor *c, bool ta, bool tb);

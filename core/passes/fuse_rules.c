@@ -132,6 +132,28 @@ static bool fuse_act_backward(DltFuse *f, DltNode *n)
     return true;
 }
 
+/* matmul -> act_bwd: one node where the device has kernels for it. */
+static bool fuse_linear_backward(DltFuse *f, DltNode *n)
+{
+    DltTensor *dy = n->in[0];
+    DltNode *p = dy->producer;
+    if (!p || p->kind != DLT_OP_matmul || p->in[2] || look(p)->act.fn || look(p)->act_grad.fn)
+        return false;
+    const DltMatmul *a = p->attr;
+    if (a->ta || a->tb || p->in[1]->shape.rank != 2) return false;
+    if (dlt_fuse_readers(f, dy) != 1 || !dlt_fuse_is_inner(f, dy)) return false;
+    DltTensor *in[] = {p->in[0], p->in[1], n->in[1]};
+    DltNode one = *n;
+    dlt_fuse_turn(&one, DLT_OP_linear_act_bwd, n->attr);
+    memcpy(one.in, in, sizeof in);
+    if (!dlt_fuse_has_kernel(f, &one)) return false;
+    dlt_fuse_remove(f, p);
+    dlt_fuse_turn(n, DLT_OP_linear_act_bwd, n->attr);
+    for (int i = 0; i < 3; i++)
+        dlt_fuse_set_in(f, n, i, in[i]);
+    return true;
+}
+
 /* ---- relu and max pooling ---- */
 
 static bool is_small_max(const DltPool *a)
@@ -452,6 +474,8 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"activation", "activation into matrix product and convolution", DLT_OP_unary_fwd, fuse_act},
     {"activation_backward", "activation gradient with the bias' and the activation again",
      DLT_OP_unary_bwd, fuse_act_backward},
+    {"linear_backward", "data gradient and activation gradient, where the device has kernels",
+     DLT_OP_act_bwd, fuse_linear_backward},
     {"activation_grad", "activation gradient into the data gradient", DLT_OP_unary_bwd,
      fuse_act_grad},
     {"add_layer_norm", "residual add into layer norm", DLT_OP_layer_norm_fwd, fuse_add_norm},

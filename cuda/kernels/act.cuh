@@ -68,6 +68,18 @@ template <int FN> __device__ __forceinline__ float act_grad(float s, float alpha
     return 1.0f;
 }
 
+/* Derivative and, in *y, the function of x, for functions that save x. */
+template <int FN> __device__ __forceinline__ float act_both(float x, float alpha, float *y)
+{
+    if constexpr (FN == DLT_FN_GELU_TANH) {
+        float g = gelu_gate(x), inner = 2.0f * 0.7978845608028654f;
+        *y = x * g;
+        return g + *y * (inner + inner * 3.0f * 0.044715f * (x * x)) * (1.0f - g);
+    }
+    *y = act<FN>(x, alpha);
+    return act_grad<FN>(x, alpha);
+}
+
 /* Calls body(std::integral_constant<int, fn>) inside a kernel, so that the choice is made once a
  * thread and the loop inside knows its function. */
 template <typename B> __device__ __forceinline__ void with_fn(DltUnaryFn fn, B body)

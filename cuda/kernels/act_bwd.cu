@@ -2,6 +2,7 @@
  * memory: ops/elementwise.h. */
 #include "cuda/kernels/act.cuh"
 #include "cuda/kernels/channels.cuh"
+#include "cuda/kernels/kernels.h"
 
 namespace
 {
@@ -26,10 +27,8 @@ template <typename T> struct Terms {
             load_v<T, V>(x + at, s);
             with_fn(f.fn, [&](auto fn) {
 #pragma unroll
-                for (int k = 0; k < V; k++) {
-                    d[k] *= act_grad<decltype(fn)::value>(s[k], (float)f.alpha);
-                    again[k] = act<decltype(fn)::value>(s[k], (float)f.alpha);
-                }
+                for (int k = 0; k < V; k++)
+                    d[k] *= act_both<decltype(fn)::value>(s[k], (float)f.alpha, &again[k]);
             });
             store_v<T, V>(dx + at, d);
             if (y) store_v<T, V>(y + at, again);
@@ -53,7 +52,7 @@ static Axis rows_of(const DltTensor *t)
     return Axis{count_of(t) / c, c, 1};
 }
 
-static DltStatus launch(const DltCall *c, DltErr *err)
+static DltStatus run(const DltCall *c, DltErr *err)
 {
     const DltTensor *t = c->node->in[0];
     DltUnary f = ((const DltActBwd *)c->node->attr)->unary;
@@ -71,7 +70,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
-    p->work_bytes = channel_bytes(rows_of(n->in[0]), dev->n_sm, 1, PER_SM);
+    p->work_bytes = dlt_cuda_act_bwd_bytes(n, dev);
     return DLT_OK;
 }
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -84,9 +83,18 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
         return true;
     return dlt_cuda_refuse(why_not, "tensors differ in type");
 }
-DLT_CUDA_KERNEL(channels, "act_bwd.cuda.channels", accepts, prepare, launch);
+DLT_CUDA_KERNEL(channels, "act_bwd.cuda.channels", accepts, prepare, run);
 
 } // namespace
+
+extern "C" size_t dlt_cuda_act_bwd_bytes(const DltNode *n, const DltDevice *dev)
+{
+    return channel_bytes(rows_of(n->in[0]), dev->n_sm, 1, PER_SM);
+}
+extern "C" DltStatus dlt_cuda_act_bwd_launch(const DltCall *c, DltErr *err)
+{
+    return run(c, err);
+}
 
 extern "C" {
 const DltKernel *const dlt_cuda_act_bwd[] = {&channels, nullptr};

@@ -38,6 +38,15 @@ __device__ __forceinline__ void bar_arrive_warp(void *bar)
     __syncwarp();
     if (threadIdx.x % WARP == 0) bar_arrive(bar);
 }
+/* The same barrier of block `rank` of the cluster. */
+__device__ __forceinline__ void bar_arrive_at(void *bar, int rank)
+{
+    asm volatile("{\n.reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(at(bar)),
+                 "r"(rank)
+                 : "memory");
+}
 __device__ __forceinline__ void bar_wait(void *bar, unsigned phase)
 {
     asm volatile("{\n.reg .pred done;\n"
@@ -54,6 +63,11 @@ template <int N> struct Turn {
     __device__ __forceinline__ void next()
     {
         if (++slot == N) slot = 0, phase ^= 1;
+    }
+    __device__ __forceinline__ void skip(int n)
+    {
+        phase ^= (unsigned)((slot + n) / N) & 1;
+        slot = (slot + n) % N;
     }
 };
 
@@ -75,27 +89,60 @@ __device__ __forceinline__ void bring(void *to, const CUtensorMap *map, void *ba
                      "l"(map), "r"(at(bar)), "r"(x), "r"(y)
                      : "memory");
 }
-/* A box of shared memory, published, into a matrix; taken() waits until all such boxes of the thread may be written
- * again. */
+/* To the same place in both blocks of the cluster, whose barriers both count the bytes. */
+__device__ __forceinline__ void bring_both(void *to, const CUtensorMap *map, void *bar, int x,
+                                           int y)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(at(to)),
+                 "l"(map), "r"(at(bar)), "r"(x), "r"(y), "h"((unsigned short)3)
+                 : "memory");
+}
+/* A box on its way into the second-level cache. */
+__device__ __forceinline__ void announce(const CUtensorMap *map, int x, int y)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
+                 "r"(x), "r"(y)
+                 : "memory");
+}
+/* A box of shared memory, published, into a matrix; what lies outside is left out. Boxes up to take_end() are a
+ * group; take_wait() waits until all but the thread's last LEFT groups may be written again, taken() for all. */
 template <bool ONCE>
-__device__ __forceinline__ void take(const CUtensorMap *map, const void *from, int x, int y)
+__device__ __forceinline__ void take_box(const CUtensorMap *map, const void *from, int x, int y)
 {
     if constexpr (ONCE)
         asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint"
-                     " [%0, {%2, %3}], [%1], %4;\n"
-                     "cp.async.bulk.commit_group;" ::"l"(map),
+                     " [%0, {%2, %3}], [%1], %4;" ::"l"(map),
                      "r"(at(from)), "r"(x), "r"(y), "l"(EVICT_FIRST)
                      : "memory");
     else
         asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
-                     " [%0, {%2, %3}], [%1];\n"
-                     "cp.async.bulk.commit_group;" ::"l"(map),
+                     " [%0, {%2, %3}], [%1];" ::"l"(map),
                      "r"(at(from)), "r"(x), "r"(y)
                      : "memory");
 }
+__device__ __forceinline__ void take_end()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+template <int LEFT> __device__ __forceinline__ void take_wait()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
+template <bool ONCE>
+__device__ __forceinline__ void take(const CUtensorMap *map, const void *from, int x, int y)
+{
+    take_box<ONCE>(map, from, x, y);
+    take_end();
+}
 __device__ __forceinline__ void taken()
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    take_wait<0>();
+}
+/* Until all of the thread's boxes are in their matrices. */
+__device__ __forceinline__ void take_wait_written()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 __device__ __forceinline__ void bring_bytes(void *to, const void *from, void *bar, int bytes)
 {
@@ -126,10 +173,11 @@ __device__ __forceinline__ void store_matrices(unsigned to, const unsigned r[4])
 /* ---- products ---- */
 
 /* An operand in shared memory in rows of 128 bytes, swizzled: rows of the depth ("straight"), which go on every 32
- * bytes, or rows of m or n ("turned"), which go on every 16 rows. */
-__device__ __forceinline__ unsigned long long operand(unsigned p)
+ * bytes, or rows of m or n ("turned"), which go on every 16 rows; lead: bytes from one stripe of these to the
+ * next. */
+__device__ __forceinline__ unsigned long long operand(unsigned p, unsigned lead = 16)
 {
-    return (unsigned long long)(p >> 4 & 0x3fff) | 1ull << 16 |
+    return (unsigned long long)(p >> 4 & 0x3fff) | (unsigned long long)(lead >> 4) << 16 |
            (unsigned long long)(8 * STRIPE * 2 >> 4) << 32 | 1ull << 62;
 }
 enum { STRAIGHT_STEP = 32, TURNED_STEP = 16 * STRIPE * 2 }; /* bytes for a depth of 16 */
@@ -198,6 +246,30 @@ __device__ __forceinline__ void multiply_shared(float (&d)[32], unsigned long lo
         PRODUCT("f16");
 #undef PRODUCT
 }
+/* d [64, 192] += a [64, 16] b [16, 192], both in shared memory. */
+template <typename T, int TURNED>
+__device__ __forceinline__ void multiply_192(float (&d)[96], unsigned long long a,
+                                             unsigned long long b)
+{
+#define PRODUCT(type)                                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                        \
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {"                 \
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                          \
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                \
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                \
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"                \
+                 "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                \
+                 "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}, "              \
+                 "%96, %97, p, 1, 1, 0, %98;\n}"                                                   \
+                 : HOPPER_16(0), HOPPER_16(16), HOPPER_16(32), HOPPER_16(48), HOPPER_16(64),       \
+                   HOPPER_16(80)                                                                   \
+                 : "l"(a), "l"(b), "n"(TURNED))
+    if constexpr (std::is_same<T, bf16>::value)
+        PRODUCT("bf16");
+    else
+        PRODUCT("f16");
+#undef PRODUCT
+}
 #undef HOPPER_SUMS
 #undef HOPPER_64
 #undef HOPPER_16
@@ -213,6 +285,11 @@ template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
+/* Waits for that many threads; id 1 to 15. */
+template <int COUNT> __device__ __forceinline__ void group_barrier(int id)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(COUNT) : "memory");
+}
 /* Two neighbours, rounded, the lower one in the lower half. */
 template <typename T> __device__ __forceinline__ unsigned pair(float lo, float hi)
 {
@@ -222,6 +299,17 @@ template <typename T> __device__ __forceinline__ unsigned pair(float lo, float h
     else
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(hi), "f"(lo));
     return both;
+}
+/* The two again. */
+__device__ __forceinline__ float2 apart(unsigned both, bf16)
+{
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+__device__ __forceinline__ float2 apart(unsigned both, f16)
+{
+    __half2 h;
+    memcpy(&h, &both, sizeof h);
+    return __half22float2(h);
 }
 /* 2^x; results below the smallest normal number are 0. */
 __device__ __forceinline__ float exp2_fast(float x)

@@ -9,8 +9,9 @@
 extern "C" {
 #endif
 
-/* dlt_matmul_gemm, for callers in C++. */
+/* dlt_matmul_gemm and its like, for callers in C++. */
 DltGemm dlt_cuda_gemm(const DltNode *n);
+DltGemm dlt_cuda_linear_gemm(const DltNode *n); /* dlt_linear_gemm */
 
 /* The own tensor core product, for nodes that its row dlt_cuda_matmul_small accepts. */
 DltStatus dlt_cuda_matmul_small_launch(const DltCall *c, DltErr *err);
@@ -54,6 +55,10 @@ DltStatus dlt_cuda_row_loss(const DltCall *call, const DltCudaRowLoss *l, DltErr
 /* The same by the kernel for rows of any length. */
 DltStatus dlt_cuda_row_loss_any(const DltCall *call, const DltCudaRowLoss *l, DltErr *err);
 size_t dlt_cuda_row_loss_bytes(const DltDevice *dev);
+
+/* act_bwd for nodes that its row accepts, and its scratch. */
+DltStatus dlt_cuda_act_bwd_launch(const DltCall *c, DltErr *err);
+size_t dlt_cuda_act_bwd_bytes(const DltNode *n, const DltDevice *dev);
 
 /* y = f(x), n elements of one float type. */
 DltStatus dlt_cuda_act(const DltCall *call, DltUnary f, DltCudaArray x, DltCudaArray y, int64_t n,

@@ -7,6 +7,15 @@
 #define NT ATTR(DltMatmul, .tb = true)
 #define EPILOGUE(...) ATTR(DltMatmul, .tb = true, .ep = {__VA_ARGS__}), .forward_only = true
 
+#define LINEAR(why_, rows_, k_, cols_, fn_, ...)                                                   \
+    {                                                                                              \
+        OP(linear_act_bwd), .why = why_, .forward_only = true,                                     \
+                            .in = {X(rows_, k_), W(k_, cols_), X(rows_, cols_)},                   \
+                            ATTR(DltActBwd, .unary = {fn_, 0}, __VA_ARGS__), .nmse_low = 4,        \
+                            .nmse_why = "the product may be rounded before the activation's "      \
+                                        "gradient meets it"                                        \
+    }
+
 static const Case rows[] = {
     {OP(matmul), .why = "odd sizes", .in = {X(5, 7), W(7, 3)}, NN},
     {OP(matmul), .why = "b transposed", .in = {X(5, 7), W(3, 7)}, NT},
@@ -63,6 +72,19 @@ static const Case rows[] = {
     {OP(matmul), .why = "times gelu_tanh gradient",
      .in = {X(101, 17), W(133, 17), NONE, X(101, 133)},
      EPILOGUE(.act_grad = {DLT_FN_GELU_TANH, 0})},
+    {OP(matmul), .why = "wide tiles, bias, gelu_tanh, pre saved",
+     .in = {X(2048, 128), W(448, 128), P(448)},
+     EPILOGUE(.act = {DLT_FN_GELU_TANH, 0}, .save_pre = true), .nmse_low = 4,
+     .nmse_why = "pre may be rounded before the activation reads it"},
+    {OP(matmul), .why = "wide tiles, silu", .in = {X(2, 1024, 64), W(448, 64)},
+     EPILOGUE(.act = {DLT_FN_SILU, 0}), .nmse_low = 4,
+     .nmse_why = "the sum may be rounded before the activation reads it"},
+    LINEAR("odd sizes, gelu_tanh, again, sums", 5, 7, 33, DLT_FN_GELU_TANH, .remake = true,
+           .sums = true),
+    LINEAR("wide tiles, gelu_tanh, again, sums", 2048, 128, 448, DLT_FN_GELU_TANH, .remake = true,
+           .sums = true),
+    LINEAR("wide tiles, gelu, sums", 2048, 64, 448, DLT_FN_GELU, .sums = true),
+    LINEAR("wide tiles, silu, again", 2048, 64, 448, DLT_FN_SILU, .remake = true),
     {OP(matmul), .why = "batched with bias and tanh", .in = {X(3, 4, 5), X(3, 7, 5), P(7)},
      EPILOGUE(.act = {DLT_FN_TANH, 0})},
 };
