@@ -4,7 +4,11 @@
 #include "cpu/device.h"
 #include "cpu/plain.h"
 
-enum { PIECE = 1024 }; /* numbers between two types */
+enum {
+    PIECE = 1024,     /* numbers between two types */
+    ASK_BYTES = 1024, /* of a sample; more of it is read ahead by itself */
+    LINE = 64
+};
 
 typedef struct Fetch {
     const DltFetch *attr;
@@ -27,6 +31,16 @@ static DltReal raw_at(const Fetch *f, int64_t row, int64_t i)
     int64_t at = row * f->per_sample + i;
     return f->data->dtype == DLT_U8 ? (DltReal)((const uint8_t *)f->raw)[at]
                                     : ((const DltReal *)f->raw)[at];
+}
+
+/* Asks for a sample that comes later: it lies anywhere in the data set. */
+static void ask(const Fetch *f, int64_t n, int64_t end)
+{
+    if (n >= end) return;
+    int64_t bytes = f->per_sample * (int64_t)dlt_dtype_bytes(f->data->dtype);
+    const char *row = (const char *)f->raw + ticket_of(f->ticket, n)[DLT_TICKET_ROW] * bytes;
+    for (int64_t i = 0; i < bytes && i < ASK_BYTES; i += LINE)
+        __builtin_prefetch(row + i);
 }
 
 static DltReal mean_at(const Fetch *f, int64_t i)
@@ -102,6 +116,7 @@ static void x_task(void *ctx, int64_t begin, int64_t end)
     const Fetch *f = ctx;
     for (int64_t n = begin; n < end; n++) {
         DltReal *x = (DltReal *)f->x + n * f->per_sample;
+        ask(f, n + 1, end);
         if (f->attr->augment) {
             augmented_sample(f, ticket_of(f->ticket, n), x);
         } else {
@@ -118,6 +133,7 @@ static void low_task(void *ctx, int64_t begin, int64_t end)
     int64_t inner = f->attr->inner;
     for (int64_t n = begin; n < end; n++) {
         int64_t row = ticket_of(f->ticket, n)[DLT_TICKET_ROW] * f->per_sample;
+        ask(f, n + 1, end);
         for (int64_t i = 0, count; i < f->per_sample; i += count) {
             int64_t left = inner - i % inner, rest = f->per_sample - i;
             count = left < rest ? left : rest;

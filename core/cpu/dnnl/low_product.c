@@ -6,6 +6,7 @@
  *   c = epilogue(op(a) op(b)) of ops/matmul.h; a, b bf16, everything else f32 or bf16, sums in f32 */
 #include "base/half.h"
 #include "cpu/dnnl/amx.h"
+#include "cpu/dnnl/product.h"
 
 enum {
     SIDE = DLT_AMX_BLOCK,
@@ -341,9 +342,11 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     p.b.tiles = c->work;
     p.a.tiles = p.b.tiles + units(&p, &p.b) * UNIT;
     p.sums = (float *)(void *)(p.a.tiles + units(&p, &p.a) * UNIT);
-    dlt_pool_for(c->stream, units(&p, &p.a) + units(&p, &p.b), PACK_GRAIN, pack_task, &p);
+    int64_t to_pack = units(&p, &p.a) + units(&p, &p.b);
     int64_t tasks = blocks(p.a.blocks, BAND) * blocks(p.b.blocks, p.group);
-    dlt_pool_for(c->stream, tasks, 1, task, &p);
+    bool alone = dlt_product_is_small(&p.g);
+    dlt_pool_for(c->stream, to_pack, alone ? to_pack + 1 : PACK_GRAIN, pack_task, &p);
+    dlt_pool_for(c->stream, tasks, alone ? tasks : 1, task, &p);
     return DLT_OK;
 }
 

@@ -10,7 +10,8 @@ enum {
     LEAST_ROWS = 16,
     LEAVE_ROWS = 128,
     LEAVE_WORK = 1 << 23, /* multiplications */
-    LEAVE_NEAR = 1 << 18  /* elements of c that stay in the cache until an epilogue comes */
+    SMALL_WORK = 1 << 19,
+    LEAVE_NEAR = 1 << 18 /* elements of c that stay in the cache until an epilogue comes */
 };
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
@@ -207,6 +208,11 @@ bool dlt_product_leaves(const DltNode *n)
     bool plain = !a->ep.act.fn && !a->ep.act_grad.fn && !a->ep.save_pre;
     if (g.batch > 1 || g.m < LEAVE_ROWS || g.m * g.n * g.k < LEAVE_WORK) return false;
     return (a->ta || !a->tb) && (plain || g.m * g.n <= LEAVE_NEAR);
+}
+
+bool dlt_product_is_small(const DltGemm *g)
+{
+    return g->batch * g->m * g->n * g->k < SMALL_WORK;
 }
 
 DltProductTask dlt_product_of(const DltCall *c)

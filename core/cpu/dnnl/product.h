@@ -17,6 +17,8 @@ DltProductTask dlt_product_of(const DltCall *c);
 /* For AVX-512: where no operand or a is turned oneDNN's products reach 330 to 370 GFLOP/s on two cores that the tiles
  * here take to 240 to 330; with the weight turned it is the other way round. */
 bool dlt_product_leaves(const DltNode *n);
+/* True where one thread is done before another has begun: two starts of a team cost 6 to 8 us. */
+bool dlt_product_is_small(const DltGemm *g);
 /* Epilogue of c's columns [col, col + n) in `rows` rows, the first of which begins at `offset` of c (and saved, pre). */
 void dlt_product_epilogue(const DltProductTask *p, int64_t offset, int64_t rows, int64_t col,
                           int64_t n);

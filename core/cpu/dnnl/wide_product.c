@@ -282,7 +282,8 @@ static DltStatus launch(const DltCall *c, DltErr *err)
         w.a = c->work;
         dlt_pool_for(c->stream, p->g.batch * groups(&p->g), grain > 0 ? grain : 1, pack_task, &w);
     }
-    dlt_pool_for(c->stream, p->g.batch * p->bands * p->strips, 1, task, &w);
+    int64_t tasks = p->g.batch * p->bands * p->strips;
+    dlt_pool_for(c->stream, tasks, dlt_product_is_small(&p->g) ? tasks : 1, task, &w);
     return DLT_OK;
 }
 
