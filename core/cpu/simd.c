@@ -52,7 +52,7 @@ CLONES void dlt_cpu_normalize_bytes(const uint8_t *restrict x, DltReal *restrict
 }
 
 /* The rounding of dlt_bf16_from without branches. */
-CLONES void dlt_narrow_run(const DltReal *restrict x, uint16_t *restrict y, int64_t n)
+CLONES static void narrow_any(const DltReal *restrict x, uint16_t *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float v = (float)x[i];
@@ -62,6 +62,43 @@ CLONES void dlt_narrow_run(const DltReal *restrict x, uint16_t *restrict y, int6
         y[i] = (uint16_t)(v == v ? rounded : quiet);
     }
 }
+
+#if defined(__x86_64__) && !defined(DLT_REAL_DOUBLE)
+
+enum { PAIR = 32, SUBNORMAL = 0x20, PIECE = 1024 };
+
+/* Whole pairs of vectors by the processor's own conversion, which rounds alike but makes subnormal numbers 0: false where
+ * there was one. Four operations for 32 numbers in place of 22. */
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512bf16"))) static bool
+narrow_pairs(const float *x, uint16_t *y, int64_t n)
+{
+    unsigned tiny = 0;
+    for (int64_t i = 0; i + PAIR <= n; i += PAIR) {
+        __m512 low = _mm512_loadu_ps(x + i), high = _mm512_loadu_ps(x + i + PAIR / 2);
+        tiny |= _mm512_fpclass_ps_mask(low, SUBNORMAL) | _mm512_fpclass_ps_mask(high, SUBNORMAL);
+        _mm512_storeu_si512(y + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+    return tiny == 0;
+}
+
+void dlt_narrow_run(const DltReal *x, uint16_t *y, int64_t n)
+{
+    bool fast = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq");
+    for (int64_t i = 0, count; i < n; i += count) {
+        count = n - i < PIECE ? n - i : PIECE;
+        int64_t whole = fast && narrow_pairs(x + i, y + i, count) ? count / PAIR * PAIR : 0;
+        if (whole < count) narrow_any(x + i + whole, y + i + whole, count - whole);
+    }
+}
+
+#else
+
+void dlt_narrow_run(const DltReal *x, uint16_t *y, int64_t n)
+{
+    narrow_any(x, y, n);
+}
+
+#endif
 
 CLONES void dlt_widen_run(const uint16_t *restrict x, DltReal *restrict y, int64_t n)
 {

@@ -9,8 +9,10 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "cpu/plain.h"
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 typedef struct Format {
     const char *name;
@@ -170,12 +172,39 @@ static void the_ends_of_the_range(void **state)
     assert_int_equal(dlt_bf16_from(-0.0f), 0x8000);
 }
 
+enum { RUN = 1100 };
+
+/* Runs round as single numbers do: every upper half (NaN, infinities, subnormal ones) with lower halves around ties, in
+ * runs of all lengths. Nothing behind a run is written. */
+static void runs_round_alike(void **state)
+{
+    (void)state;
+    static const uint32_t lower[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
+    static float x[RUN];
+    static uint16_t y[RUN + 1];
+    uint32_t upper = 0;
+    for (int64_t n = 1; upper < 0x10000; n = n % RUN + 1)
+        for (size_t k = 0; k < sizeof lower / sizeof *lower; k++) {
+            for (int64_t i = 0; i < n; i++) {
+                uint32_t bits = ((upper + (uint32_t)i) & 0xFFFF) << 16 | lower[k];
+                memcpy(&x[i], &bits, sizeof bits);
+            }
+            y[n] = 0x1234;
+            dlt_narrow_run(x, y, n);
+            for (int64_t i = 0; i < n; i++)
+                assert_int_equal(y[i], dlt_bf16_from(x[i]));
+            assert_int_equal(y[n], 0x1234);
+            if (k + 1 == sizeof lower / sizeof *lower) upper += (uint32_t)n;
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns_widen_and_come_back),
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(the_ends_of_the_range),
+        cmocka_unit_test(runs_round_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
