@@ -98,13 +98,6 @@ __device__ __forceinline__ void bring_both(void *to, const CUtensorMap *map, voi
                  "l"(map), "r"(at(bar)), "r"(x), "r"(y), "h"((unsigned short)3)
                  : "memory");
 }
-/* A box on its way into the second-level cache. */
-__device__ __forceinline__ void announce(const CUtensorMap *map, int x, int y)
-{
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map),
-                 "r"(x), "r"(y)
-                 : "memory");
-}
 /* A box of shared memory, published, into a matrix; what lies outside is left out. Boxes up to take_end() are a
  * group; take_wait() waits until all but the thread's last LEFT groups may be written again, taken() for all. */
 template <bool ONCE>

@@ -113,9 +113,9 @@ static DltStatus run(const DltCall *c, const DltGemm &g, wide::Problem p, DltUna
     p.more = c->out[1] != nullptr;
     DLT_TRY(tensor_map(c, {c->in[0], type, g.m, g.k, wide::ROWS}, &maps.a, err));
     DLT_TRY(tensor_map(c, right, &maps.b, err));
-    DLT_TRY(tensor_map(c, {c->out[0], type, g.m, g.n, wide::STRIP}, &maps.out, err));
-    if (p.more) DLT_TRY(tensor_map(c, {c->out[1], type, g.m, g.n, wide::STRIP}, &maps.more, err));
-    if (pre) DLT_TRY(tensor_map(c, {pre, type, g.m, g.n, wide::STRIP}, &maps.pre, err));
+    DLT_TRY(tensor_map(c, {c->out[0], type, g.m, g.n, wide::HALF}, &maps.out, err));
+    if (p.more) DLT_TRY(tensor_map(c, {c->out[1], type, g.m, g.n, wide::HALF}, &maps.more, err));
+    if (pre) DLT_TRY(tensor_map(c, {pre, type, g.m, g.n, wide::HALF}, &maps.pre, err));
     DltStatus s = DLT_OK;
     DLT_HALF_TYPE(type, T,
                   s = pre ? enqueue_product<T, true>(c, maps, p, f.fn, err)

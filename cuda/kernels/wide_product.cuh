@@ -1,7 +1,7 @@
 /* Large products of 16-bit types whose activation, or its gradient, is worked out while the tensor cores
  * make another tile (Hopper). A cluster of two blocks has two tiles of 128 x 192 one above the other and shares
  * their columns' operand. In a block one thread brings operands and two warpgroups take tiles in turn: while one
- * multiplies, the other finishes its tile in pieces of 16 x 64, which the copy engine takes to memory. That engine
+ * multiplies, the other finishes its tile in pieces of 64 x 64, which the copy engine takes to memory. That engine
  * also brings what the gradient of an activation needs: a thread's own loads and stores get in the way of the
  * operands that the tensor cores read (each 16 bytes a thread stores take as long as 64 of theirs). The groups wait
  * for each other only where a tile's stages end and the next one's begin. */
@@ -26,35 +26,35 @@ enum {
     SUMS = COLS / 2,         /* that a thread has of half a tile */
     STRIP = HALF / WARPS,    /* rows of it that a warp has, 16 */
     STRIPES = COLS / STRIPE, /* of a tile */
-    PIECES = 2 * STRIPES,    /* of a warp's share of a tile, each [16][64] */
+    PIECES = 2 * STRIPES,    /* of a tile, each [64][64] */
     PACK = 8,                /* elements of 16 bytes */
     PACKS = COLS / PACK,
-    ROOMS = 4,          /* for pieces in shared memory, a warp */
+    ROOMS = 4,          /* for pieces in shared memory, a group */
     COMING = ROOMS - 1, /* of them for pieces from memory */
     ALIGN = 1024        /* of shared memory, for the swizzle */
 };
 enum { A_BYTES = ROWS * DEPTH * 2, B_BYTES = COLS * DEPTH * 2, STAGE_BYTES = A_BYTES + B_BYTES };
-enum { PIECE_BYTES = STRIP * STRIPE * 2 };
+enum { PIECE_BYTES = HALF * STRIPE * 2 };
 
-/* A warp's own place: pieces on their way from and to memory, swizzled like the operands; in the last room
- * also its column sums. */
-union Strip {
+/* A group's rooms for pieces on their way from and to memory, swizzled like the operands; in the last one also its
+ * warps' column sums. */
+union Rooms {
     unsigned char room[ROOMS][PIECE_BYTES];
     struct {
         unsigned char others[COMING][PIECE_BYTES];
-        float column[COLS];
+        float column[WARPS][COLS];
     };
 };
 /* A block's shared memory; operands in rows of 128 bytes, swizzled by the copy engine. */
 struct Shared {
     unsigned char stage[STAGES][STAGE_BYTES]; /* a [128][64], then b [192][64] or 3 of [64][64] */
-    Strip strip[GROUPS][WARPS];
+    Rooms rooms[GROUPS];
     float bias[GROUPS][COLS];
-    unsigned long long full[STAGES], empty[STAGES], turn[GROUPS], come[GROUPS][WARPS][COMING];
+    unsigned long long full[STAGES], empty[STAGES], turn[GROUPS], come[GROUPS][COMING];
 };
 
 /* a [m, k]; b [n, k], forward, or [k, n]; out: act(v) or dx; more: v or act(pre); pre: what went into the
- * activation; the last three [m, n]. Boxes [128][64] of a, [96][64] of b [n, k], [32][64] of b [k, n], [16][64]
+ * activation; the last three [m, n]. Boxes [128][64] of a, [96][64] of b [n, k], [32][64] of b [k, n], [64][64]
  * of the others, all swizzled in 128 bytes. */
 struct Maps {
     CUtensorMap a, b, out, more, pre;
@@ -169,15 +169,20 @@ __device__ __forceinline__ void put_bias(float *bias, float2 own, int group)
     group_barrier<GROUP>(1 + group);
 }
 
-/* What a warp has at hand when it finishes a tile. */
+/* What a group has at hand when it finishes a tile. */
 struct Finish {
     const Maps *maps;
-    Strip *strip;
+    Rooms *rooms;
     const float *bias; /* of the tile's columns */
     unsigned long long *come;
-    int lane, row, col; /* of the warp's first sum */
+    int group, lane; /* lane: of the group */
+    int row, col;    /* of the tile */
     float alpha;
     bool more;
+    __device__ __forceinline__ void together() const
+    {
+        group_barrier<GROUP>(1 + group);
+    }
     /* Where piece c lies in the matrix. */
     __device__ __forceinline__ int x(int c) const
     {
@@ -190,7 +195,8 @@ struct Finish {
     /* Packs j and j + 1 of a lane's row of a piece, for 8 x 8 matrices: their order is j ^ (row % 8). */
     __device__ __forceinline__ unsigned pack(const void *room, int j) const
     {
-        return at(room) + (unsigned)(lane % 16 * 128 + ((j + lane / 16) ^ lane % 8) * 16);
+        return at(room) + (unsigned)((lane / WARP * STRIP + lane % 16) * 128 +
+                                     ((j + lane % WARP / 16) ^ lane % 8) * 16);
     }
 };
 
@@ -199,24 +205,24 @@ __device__ __forceinline__ void take_piece(const Finish &f, int c, const void *o
                                            const void *more)
 {
     publish();
-    __syncwarp();
-    if (threadIdx.x % WARP == 0) {
-        take_box<false>(&f.maps->out, out, f.x(c), f.y(c));
-        if (f.more) take_box<false>(&f.maps->more, more, f.x(c), f.y(c));
+    f.together();
+    if (threadIdx.x % GROUP == 0) {
+        take_box<true>(&f.maps->out, out, f.x(c), f.y(c));
+        if (f.more) take_box<true>(&f.maps->more, more, f.x(c), f.y(c));
         take_end();
     }
 }
 
-/* act(v) and v of piece c. d: its sums: d[4 j + ..]: columns 8 j + 2 (lane % 4) and the next, of row lane / 4, then
+/* act(v) and v of piece c. d: its sums of a lane: d[4 j + ..]: columns 8 j + 2 (lane % 4) and the next, of row lane / 4, then
  * of the row 8 below. */
 template <typename T, int FN>
 __device__ __forceinline__ void finish_forward(const Finish &f, const float *d, int c)
 {
     int lane = (int)threadIdx.x % WARP;
-    unsigned char *out = f.strip->room[c % 2 * 2], *more = f.strip->room[c % 2 * 2 + 1];
+    unsigned char *out = f.rooms->room[c % 2 * 2], *more = f.rooms->room[c % 2 * 2 + 1];
     const float *bias = f.bias + c % STRIPES * STRIPE + lane % 4 * 2;
-    if (lane == 0) take_wait<1>();
-    __syncwarp();
+    if (threadIdx.x % GROUP == 0) take_wait<1>();
+    f.together();
 #pragma unroll
     for (int j = 0; j < STRIPE / PACK; j += 2) {
         unsigned v[4], y[4];
@@ -249,15 +255,13 @@ __device__ __forceinline__ void fetch_piece(const Finish &f, int c)
 {
     unsigned long long *bar = &f.come[c % COMING];
     bar_expect(bar, PIECE_BYTES);
-    bring<false>(f.strip->room[c % COMING], &f.maps->pre, bar, f.x(c), f.y(c));
+    bring<true>(f.rooms->room[c % COMING], &f.maps->pre, bar, f.x(c), f.y(c));
 }
 __device__ __forceinline__ void fetch_first_pieces(const Finish &f)
 {
-    if (threadIdx.x % WARP != 0) return;
-    for (int c = 0; c < COMING; c++) {
+    if (threadIdx.x % GROUP != 0) return;
+    for (int c = 0; c < COMING; c++)
         fetch_piece(f, c);
-        announce(&f.maps->pre, f.x(c + COMING), f.y(c + COMING));
-    }
 }
 
 /* dx = v act'(pre), act(pre) and column sums of dx. v as d forward, in pairs; sum[2 j + ..]: of columns
@@ -266,7 +270,7 @@ template <typename T, int FN>
 __device__ __forceinline__ void finish_backward(const Finish &f, const unsigned *v, int c,
                                                 float *sum)
 {
-    unsigned char *room = f.strip->room[c % COMING], *more = f.strip->room[COMING];
+    unsigned char *room = f.rooms->room[c % COMING], *more = f.rooms->room[COMING];
     unsigned y[STRIPE / 4]; /* pre, then act(pre) */
     bar_wait(&f.come[c % COMING], (unsigned)(c / COMING));
 #pragma unroll
@@ -289,11 +293,11 @@ __device__ __forceinline__ void finish_backward(const Finish &f, const unsigned 
         }
         store_matrices(f.pack(room, j), dx);
     }
-    if (threadIdx.x % WARP == 0) {
+    if (threadIdx.x % GROUP == 0) {
         take_wait<0>();
         if (c >= 1 && c + 2 < PIECES) fetch_piece(f, c + 2); /* where piece c - 1 was */
     }
-    __syncwarp();
+    f.together();
     for (int j = 0; f.more && j < STRIPE / PACK; j += 2)
         store_matrices(f.pack(more, j), y + 2 * j);
     take_piece(f, c, room, more);
@@ -310,7 +314,7 @@ template <int LEFT> __device__ __forceinline__ void halve(float *sum, int mask)
     }
 }
 /* Column sums of a tile from those of the group's lanes. */
-__device__ __forceinline__ void finish_sums(Strip *strip, const Problem &p, int group, int row,
+__device__ __forceinline__ void finish_sums(Rooms &rooms, const Problem &p, int group, int row,
                                             int col, float *sum)
 {
     int thread = (int)threadIdx.x % GROUP, warp = thread / WARP, lane = thread % WARP;
@@ -321,13 +325,13 @@ __device__ __forceinline__ void finish_sums(Strip *strip, const Problem &p, int 
         (lane & 16 ? PACKS / 2 : 0) + (lane & 8 ? PACKS / 4 : 0) + (lane & 4 ? PACKS / 8 : 0);
 #pragma unroll
     for (int i = 0; i < PACKS / 8; i++)
-        *(float2 *)(strip[warp].column + (first + i) * PACK + lane % 4 * 2) =
+        *(float2 *)(rooms.column[warp] + (first + i) * PACK + lane % 4 * 2) =
             make_float2(sum[2 * i], sum[2 * i + 1]);
     group_barrier<GROUP>(1 + group);
     for (int c = thread; c < COLS && col + c < p.n; c += GROUP) {
         float s = 0;
         for (int w = 0; w < WARPS; w++)
-            s += strip[w].column[c];
+            s += rooms.column[w][c];
         p.part[(int64_t)(row / ROWS) * p.n + col + c] = s;
     }
     group_barrier<GROUP>(1 + group);
@@ -357,17 +361,16 @@ template <typename T, int FN, bool GRADIENT>
 __device__ __forceinline__ void make_tiles(Shared &s, const Problem &p, const Maps &maps, int group)
 {
     float d[2][SUMS];
-    int thread = (int)threadIdx.x % GROUP, warp = thread / WARP, lane = thread % WARP;
+    int thread = (int)threadIdx.x % GROUP;
     unsigned turn = group == 0;
-    Finish f = {
-        &maps, &s.strip[group][warp], s.bias[group], s.come[group][warp], lane, 0, 0, p.alpha,
-        p.more};
+    Finish f = {&maps, &s.rooms[group], s.bias[group], s.come[group], group, thread, 0,
+                0,     p.alpha,         p.more};
     Turn<STAGES> t;
     Tiles w;
     float2 bias = make_float2(0.0f, 0.0f);
     w.pair += group * w.step;
     t.skip(group * p.steps);
-    f.row = w.row(p) + warp * STRIP, f.col = w.col(p);
+    f.row = w.row(p), f.col = w.col(p);
     if (w.inside(p)) {
         if (GRADIENT)
             fetch_first_pieces(f);
@@ -406,11 +409,11 @@ __device__ __forceinline__ void make_tiles(Shared &s, const Problem &p, const Ma
             else
                 finish_forward<T, FN>(f, d[half] + stripe * (STRIPE / 2), c);
         }
-        if (lane == 0) take_wait<0>();
-        __syncwarp();
-        f.row = w.row(p) + warp * STRIP, f.col = w.col(p);
+        if (thread == 0) take_wait<0>();
+        f.together();
+        f.row = w.row(p), f.col = w.col(p);
         if (GRADIENT && w.inside(p)) fetch_first_pieces(f);
-        if (GRADIENT && p.part) finish_sums(s.strip[group], p, group, row, col, sum);
+        if (GRADIENT && p.part) finish_sums(s.rooms[group], p, group, row, col, sum);
     }
     take_wait_written();
 }
@@ -433,8 +436,8 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 1)
         }
         for (int i = 0; i < GROUPS; i++)
             bar_init(&s.turn[i], 1);
-        for (int i = 0; i < GROUPS * WARPS * COMING; i++)
-            bar_init(&s.come[0][0][i], 1);
+        for (int i = 0; i < GROUPS * COMING; i++)
+            bar_init(&s.come[0][i], 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     cluster_arrive();
