@@ -132,7 +132,8 @@ static bool fuse_act_backward(DltFuse *f, DltNode *n)
     return true;
 }
 
-/* matmul -> act_bwd: one node where the device has kernels for it. */
+/* matmul -> act_bwd: one node where the device has kernels for it. For 16-bit types: there are no such kernels for
+ * others that gain, and dy would need memory of its own. */
 static bool fuse_linear_backward(DltFuse *f, DltNode *n)
 {
     DltTensor *dy = n->in[0];
@@ -140,7 +141,8 @@ static bool fuse_linear_backward(DltFuse *f, DltNode *n)
     if (!p || p->kind != DLT_OP_matmul || p->in[2] || look(p)->act.fn || look(p)->act_grad.fn)
         return false;
     const DltMatmul *a = p->attr;
-    if (a->ta || a->tb || p->in[1]->shape.rank != 2) return false;
+    if (a->ta || a->tb || p->in[1]->shape.rank != 2 || dlt_dtype_bytes(dy->dtype) != 2)
+        return false;
     if (dlt_fuse_readers(f, dy) != 1 || !dlt_fuse_is_inner(f, dy)) return false;
     DltTensor *in[] = {p->in[0], p->in[1], n->in[1]};
     DltNode one = *n;
