@@ -1,9 +1,8 @@
-/* The inner loops of norm.c for one width of vector, LANES channels: included once for 8 and once for 16, with V, I, LOAD,
- * STORE and RELU of that width, and NAME(f) for the name of a function. */
+/* The inner loops of norm.c for one width of vector, LANES channels: included for 8, for 16, and for 16 with the processor's
+ * own rounding, with V, I, LOAD, STORE and RELU of that width, NAME(f) for the name of a function and INLINE before it. */
 
 /* s, q += the strands' sums of LANES channels, strand by strand */
-DLT_INLINE void NAME(add_strands)(const V sum[STRANDS], const V square[STRANDS], double *s,
-                                  double *q)
+INLINE void NAME(add_strands)(const V sum[STRANDS], const V square[STRANDS], double *s, double *q)
 {
     V a = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     V b = (square[0] + square[1]) + (square[2] + square[3]);
@@ -14,8 +13,8 @@ DLT_INLINE void NAME(add_strands)(const V sum[STRANDS], const V square[STRANDS],
 }
 
 /* sum (x - pivot), sum (x - pivot)^2 of LANES channels of the plane at `at`; the pivot is their first value. */
-DLT_INLINE void NAME(plane_stats)(const Norm *k, int64_t first, int64_t at, int blk, bool low,
-                                  double *s, double *q)
+INLINE void NAME(plane_stats)(const Norm *k, int64_t first, int64_t at, int blk, bool low,
+                              double *s, double *q)
 {
     V sum[STRANDS] = {{0}}, square[STRANDS] = {{0}}, pivot, d;
     int64_t i = 0;
@@ -38,8 +37,8 @@ DLT_INLINE void NAME(plane_stats)(const Norm *k, int64_t first, int64_t at, int 
 }
 
 /* out = act(x * a1 + a2 + res) of LANES channels of a plane. */
-DLT_INLINE void NAME(apply_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                                 bool has_res, bool relu)
+INLINE void NAME(apply_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
+                             bool has_res, bool relu)
 {
     V a1 = *(const V *)(k->a1 + c), a2 = *(const V *)(k->a2 + c), v, res;
     for (int64_t at = offset; at < offset + k->hw * blk; at += blk) {
@@ -55,7 +54,7 @@ DLT_INLINE void NAME(apply_half)(const Norm *k, int64_t offset, int64_t c, int b
 }
 
 /* d = dy (+ dy2) where y > 0 (relu), else dy (+ dy2) */
-DLT_INLINE void NAME(masked)(const Norm *k, const void *dy2, int64_t at, bool low, bool relu, V *d)
+INLINE void NAME(masked)(const Norm *k, const void *dy2, int64_t at, bool low, bool relu, V *d)
 {
     V other;
     LOAD(k->dy, at, low, d);
@@ -69,8 +68,8 @@ DLT_INLINE void NAME(masked)(const Norm *k, const void *dy2, int64_t at, bool lo
 }
 
 /* s += sum d, and a row of channels further sum d (x - mean), of LANES channels of a plane. */
-DLT_INLINE void NAME(grad_sums_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                                     bool relu, double *s)
+INLINE void NAME(grad_sums_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
+                                 bool relu, double *s)
 {
     double *q = s + k->blocks * k->blk;
     V sum[STRANDS] = {{0}}, product[STRANDS] = {{0}}, mean = *(const V *)(k->mean + c);
@@ -96,8 +95,8 @@ DLT_INLINE void NAME(grad_sums_half)(const Norm *k, int64_t offset, int64_t c, i
 }
 
 /* dx = a1 d + a2 x + a3 of LANES channels of a plane, and dres = d. */
-DLT_INLINE void NAME(grad_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low,
-                                bool relu, bool has_res)
+INLINE void NAME(grad_half)(const Norm *k, int64_t offset, int64_t c, int blk, bool low, bool relu,
+                            bool has_res)
 {
     V a1 = *(const V *)(k->a1 + c), a2 = *(const V *)(k->a2 + c);
     V a3 = *(const V *)(k->a3 + c), d, x;
