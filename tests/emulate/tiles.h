@@ -51,6 +51,7 @@ static inline void emulated_round(const float *x, uint16_t *y)
         y[i] = dlt_bf16_from(x[i]);
 }
 #define DLT_AMX_ROUND32(x, y) emulated_round(x, y)
+#define DLT_AMX_WIDEN16(x) __builtin_convertvector(*(const DltH16 *)(x), DltU16)
 
 #undef _tile_loadconfig
 #undef _tile_release

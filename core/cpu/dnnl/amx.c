@@ -11,15 +11,36 @@ bool dlt_amx_there(void)
 
 /* ---- packing ---- */
 
+#ifndef DLT_AMX_WIDEN16 /* a build that emulates the instructions defines it; gcc 12 makes five of the conversion */
+#define DLT_AMX_WIDEN16(x)                                                                         \
+    ((DltU16)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(x))))
+#endif
+
 /* Rows 2p and 2p + 1 of 16 columns as pairs. */
-DLT_INLINE void pairs(const uint16_t *x, int64_t row, DltU16 y[16])
+DLT_AMX DLT_INLINE void pairs(const uint16_t *x, int64_t row, DltU16 y[16])
 {
 #pragma GCC unroll 16
-    for (int p = 0; p < 16; p++) {
-        DltH16 even = *(const DltH16 *)(x + 2 * p * row),
-               odd = *(const DltH16 *)(x + (2 * p + 1) * row);
-        y[p] = __builtin_convertvector(even, DltU16) | __builtin_convertvector(odd, DltU16) << 16;
-    }
+    for (int p = 0; p < 16; p++)
+        y[p] = DLT_AMX_WIDEN16(x + 2 * p * row) | DLT_AMX_WIDEN16(x + (2 * p + 1) * row) << 16;
+}
+
+DLT_AMX DLT_INLINE void some_pairs(const DltAmxPairs *k, int64_t channels)
+{
+    uint16_t *out = k->out;
+    for (int64_t j = 0; j < k->n; j++)
+        for (int64_t c = 0; c < channels; c += 16, out += DLT_AMX_DEPTH)
+            *(DltU16 *)out = DLT_AMX_WIDEN16(k->even + j * k->step + c) |
+                             DLT_AMX_WIDEN16(k->odd + j * k->step + c) << 16;
+}
+
+DLT_AMX void dlt_amx_pairs(const DltAmxPairs *k)
+{
+    if (k->channels == 16)
+        some_pairs(k, 16);
+    else if (k->channels == 32)
+        some_pairs(k, 32);
+    else
+        some_pairs(k, k->channels);
 }
 
 DLT_INLINE void read(const uint16_t *x, int64_t row, DltU16 y[16])
@@ -36,14 +57,14 @@ DLT_INLINE void write(const DltU16 y[16], uint16_t *tile)
         *(DltU16 *)(tile + i * DLT_AMX_DEPTH) = y[i];
 }
 
-DLT_CLONES static void pack_a(const uint16_t *x, int64_t row, uint16_t *tile)
+DLT_AMX static void pack_a(const uint16_t *x, int64_t row, uint16_t *tile)
 {
     DltU16 y[16];
     read(x, row, y);
     write(y, tile);
 }
 
-DLT_CLONES static void pack_a_turn(const uint16_t *x, int64_t row, uint16_t *tile)
+DLT_AMX static void pack_a_turn(const uint16_t *x, int64_t row, uint16_t *tile)
 {
     DltU16 y[16], z[16];
     pairs(x, row, y);
@@ -51,14 +72,14 @@ DLT_CLONES static void pack_a_turn(const uint16_t *x, int64_t row, uint16_t *til
     write(z, tile);
 }
 
-DLT_CLONES static void pack_b(const uint16_t *x, int64_t row, uint16_t *tile)
+DLT_AMX static void pack_b(const uint16_t *x, int64_t row, uint16_t *tile)
 {
     DltU16 y[16];
     pairs(x, row, y);
     write(y, tile);
 }
 
-DLT_CLONES static void pack_b_turn(const uint16_t *x, int64_t row, uint16_t *tile)
+DLT_AMX static void pack_b_turn(const uint16_t *x, int64_t row, uint16_t *tile)
 {
     DltU16 y[16], z[16];
     read(x, row, y);

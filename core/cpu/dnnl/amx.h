@@ -33,6 +33,14 @@ bool dlt_amx_there(void);
 void dlt_amx_pack(DltAmxForm form, const uint16_t *x, int64_t row, int64_t n_row, int64_t n_col,
                   uint16_t *tile);
 
+/* out[j] = neighbours of even[j] and odd[j], which lie `step` apart, in turn: n pairs of `channels`, a multiple of 16. */
+typedef struct DltAmxPairs {
+    const uint16_t *even, *odd;
+    int64_t step, channels, n;
+    uint16_t *out;
+} DltAmxPairs;
+void dlt_amx_pairs(const DltAmxPairs *k);
+
 /* Sums of up to 32 x 32: c[32][32] (+)= A B over `steps` tiles of depth. Strides in bytes. */
 typedef struct DltAmxBlock {
     const void *a, *b;

@@ -140,38 +140,35 @@ typedef struct PairRow {
     uint16_t *out;
 } PairRow;
 
-/* Pairs [from, to); inside: no number of theirs is outside of the row. */
-DLT_INLINE void some_pairs(const PairRow *r, int64_t from, int64_t to, int64_t channels,
-                           bool inside)
+/* Pairs [from, to), of which one or both numbers may be outside of the row. */
+static void edge_pairs(const PairRow *r, int64_t from, int64_t to)
 {
-    uint16_t *out = r->out + from * 2 * channels;
-    for (int64_t j = from; j < to; j++, out += 2 * channels) {
+    for (int64_t j = from; j < to; j++) {
         int64_t w0 = r->first + 2 * j * r->step, w1 = w0 + r->step;
-        bool in0 = inside || (w0 >= 0 && w0 < r->w), in1 = inside || (w1 >= 0 && w1 < r->w);
-        const uint16_t *even = in0 ? r->x + w0 * channels : r->zero;
-        const uint16_t *odd = in1 ? r->x + w1 * channels : r->zero;
-        for (int64_t c = 0; c < channels; c += 16) {
-            DltU16 lo = __builtin_convertvector(*(const DltH16 *)(even + c), DltU16);
-            DltU16 hi = __builtin_convertvector(*(const DltH16 *)(odd + c), DltU16);
-            *(DltU16 *)(out + 2 * c) = lo | hi << 16;
-        }
+        bool in0 = w0 >= 0 && w0 < r->w, in1 = w1 >= 0 && w1 < r->w;
+        dlt_amx_pairs(&(DltAmxPairs){.even = in0 ? r->x + w0 * r->c : r->zero,
+                                     .odd = in1 ? r->x + w1 * r->c : r->zero,
+                                     .channels = r->c,
+                                     .n = 1,
+                                     .out = r->out + j * 2 * r->c});
     }
 }
 
-DLT_CLONES static void pair_row(const PairRow *r)
+static void pair_row(const PairRow *r)
 {
     int64_t begin = r->first < 0 ? (-r->first + 2 * r->step - 1) / (2 * r->step) : 0;
     int64_t room = r->w - 1 - r->first - r->step, end = room < 0 ? 0 : room / (2 * r->step) + 1;
     if (end > r->count) end = r->count;
     if (begin > end) begin = end;
-    some_pairs(r, 0, begin, r->c, false);
-    if (r->c == 16)
-        some_pairs(r, begin, end, 16, true);
-    else if (r->c == 32)
-        some_pairs(r, begin, end, 32, true);
-    else
-        some_pairs(r, begin, end, r->c, true);
-    some_pairs(r, end, r->count, r->c, false);
+    const uint16_t *x = r->x + (r->first + 2 * begin * r->step) * r->c;
+    edge_pairs(r, 0, begin);
+    dlt_amx_pairs(&(DltAmxPairs){.even = x,
+                                 .odd = x + r->step * r->c,
+                                 .step = 2 * r->step * r->c,
+                                 .channels = r->c,
+                                 .n = end - begin,
+                                 .out = r->out + begin * 2 * r->c});
+    edge_pairs(r, end, r->count);
 }
 
 /* Image n as number g of its group into one class: rows of remainder r, columns of remainder s, `odd` pairs begin at
