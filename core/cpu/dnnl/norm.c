@@ -75,14 +75,22 @@ static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *e
     return DLT_OK;
 }
 
-/* Eleven operations of dlt_v16_store in one instruction, which makes subnormal numbers 0. */
-DLT_AMX DLT_INLINE void rounded_store(void *x, int64_t i, bool low, const DltV16 *v)
+/* Of bf16, by the processor's own conversions: one for five of gcc 12's, and one for eleven, which makes subnormal numbers
+ * 0. */
+DLT_AMX DLT_INLINE void low_load(const void *x, int64_t i, bool low, DltV16 *v)
+{
+    (void)low;
+    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)x + i));
+    *v = (DltV16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
+}
+
+DLT_AMX DLT_INLINE void low_store(void *x, int64_t i, bool low, const DltV16 *v)
 {
     (void)low;
     *(DltH16 *)((uint16_t *)x + i) = (DltH16)_mm512_cvtneps_pbh((__m512)*v);
 }
 
-static bool rounds_fast(const Norm *k)
+static bool converts(const Norm *k)
 {
     return k->low && k->blk % 16 == 0 && __builtin_cpu_supports("avx512bf16");
 }
@@ -111,11 +119,13 @@ static bool rounds_fast(const Norm *k)
 #define RELU dlt_v16_relu
 #define NAME(f) f##_16
 #include "cpu/dnnl/norm_loops.h"
+#undef LOAD
 #undef STORE
 #undef NAME
 #undef INLINE
-#define STORE rounded_store
-#define NAME(f) f##_rounded
+#define LOAD low_load
+#define STORE low_store
+#define NAME(f) f##_low
 #define INLINE DLT_AMX DLT_INLINE
 #include "cpu/dnnl/norm_loops.h"
 
@@ -138,27 +148,49 @@ static bool rounds_fast(const Norm *k)
     } while (0)
 
 /* Channels at a time: 16 where they come so, which only processors with AVX-512 ask for. */
-DLT_INLINE int width(int blk)
-{
-    return blk % 16 == 0 ? 16 : 8;
-}
+#define BY_WIDTH(f, blk, ...)                                                                      \
+    do {                                                                                           \
+        if (blk % 16 == 0)                                                                         \
+            f##_16(__VA_ARGS__);                                                                   \
+        else                                                                                       \
+            f##_8(__VA_ARGS__);                                                                    \
+    } while (0)
 
-/* Samples of one part for one channel block: s and q of its channels. */
 DLT_INLINE void part_stats(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
 {
-    int64_t c = k->blocks * k->blk, plane = k->hw * blk;
-    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
-    memset(s, 0, (size_t)blk * sizeof *s);
-    memset(q, 0, (size_t)blk * sizeof *q);
-    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
-        for (int half = 0, step = width(blk); half < blk; half += step) {
-            int64_t first = cb * plane + half, at = (n * k->blocks + cb) * plane + half;
-            if (step == 16)
-                plane_stats_16(k, first, at, blk, low, s + half, q + half);
-            else
-                plane_stats_8(k, first, at, blk, low, s + half, q + half);
-        }
+    BY_WIDTH(part_stats, blk, k, cb, part, blk, low);
 }
+
+DLT_INLINE void apply_plane(const Norm *k, int64_t plane, int blk, bool low)
+{
+    BY_WIDTH(apply_plane, blk, k, plane, blk, low);
+}
+
+DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
+{
+    BY_WIDTH(part_grad_sums, blk, k, cb, part, blk, low);
+}
+
+DLT_INLINE void grad_plane(const Norm *k, int64_t plane, int blk, bool low)
+{
+    BY_WIDTH(grad_plane, blk, k, plane, blk, low);
+}
+
+/* The loops over tasks with the processor's conversions. */
+#define LOW_TASK(name, f, ...)                                                                     \
+    DLT_AMX static void name(void *ctx, int64_t begin, int64_t end)                                \
+    {                                                                                              \
+        const Norm *k = ctx;                                                                       \
+        for (int64_t t = begin; t < end; t++)                                                      \
+            if (k->blk == 16)                                                                      \
+                f##_low(k, __VA_ARGS__, 16, true);                                                 \
+            else                                                                                   \
+                f##_low(k, __VA_ARGS__, (int)k->blk, true);                                        \
+    }
+LOW_TASK(low_stats_task, part_stats, t / k->splits, t % k->splits)
+LOW_TASK(low_apply_task, apply_plane, t)
+LOW_TASK(low_grad_sums_task, part_grad_sums, t / k->splits, t % k->splits)
+LOW_TASK(low_grad_task, grad_plane, t)
 
 /* Task t: channel block t / splits, part t % splits of the samples. */
 DLT_CLONES static void stats_task(void *ctx, int64_t begin, int64_t end)
@@ -183,48 +215,6 @@ static double total(const Norm *k, int which, int64_t channel)
     return sum;
 }
 
-/* Residual and relu known to the compiler. */
-#define APPLY(lanes, k, offset, c, blk, low)                                                       \
-    do {                                                                                           \
-        if ((k)->res && (k)->relu)                                                                 \
-            apply_half_##lanes(k, offset, c, blk, low, true, true);                                \
-        else if ((k)->res)                                                                         \
-            apply_half_##lanes(k, offset, c, blk, low, true, false);                               \
-        else if ((k)->relu)                                                                        \
-            apply_half_##lanes(k, offset, c, blk, low, false, true);                               \
-        else                                                                                       \
-            apply_half_##lanes(k, offset, c, blk, low, false, false);                              \
-    } while (0)
-
-DLT_INLINE void apply_plane(const Norm *k, int64_t plane, int blk, bool low)
-{
-    for (int half = 0, step = width(blk); half < blk; half += step) {
-        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        if (step == 16)
-            APPLY(16, k, offset, c, blk, low);
-        else
-            APPLY(8, k, offset, c, blk, low);
-    }
-}
-
-DLT_AMX DLT_INLINE void apply_rounded_plane(const Norm *k, int64_t plane, int blk)
-{
-    for (int half = 0; half < blk; half += 16) {
-        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        APPLY(rounded, k, offset, c, blk, true);
-    }
-}
-
-DLT_AMX static void apply_rounded_task(void *ctx, int64_t begin, int64_t end)
-{
-    const Norm *k = ctx;
-    for (int64_t p = begin; p < end; p++)
-        if (k->blk == 16)
-            apply_rounded_plane(k, p, 16);
-        else
-            apply_rounded_plane(k, p, (int)k->blk);
-}
-
 DLT_CLONES static void apply_task(void *ctx, int64_t begin, int64_t end)
 {
     const Norm *k = ctx;
@@ -241,7 +231,8 @@ static DltStatus fwd(const DltCall *call, DltErr *err)
     k.x = call->in[0], k.w = call->in[1], k.b = call->in[2], k.res = call->in[5];
     k.out = call->out[0], k.mean = call->out[1], k.rstd = call->out[2];
     float *run_mean = call->in[3], *run_var = call->in[4];
-    dlt_pool_for(call->stream, k.blocks * k.splits, 1, stats_task, &k);
+    dlt_pool_for(call->stream, k.blocks * k.splits, 1, converts(&k) ? low_stats_task : stats_task,
+                 &k);
     double count = (double)(k.n * k.hw);
     for (int64_t c = 0; c < k.blocks * k.blk; c++) {
         double pivot = (double)first_value(&k, c);
@@ -257,8 +248,7 @@ static DltStatus fwd(const DltCall *call, DltErr *err)
         k.a1[c] = (float)((double)k.w[c] * rstd);
         k.a2[c] = (float)((double)k.b[c] - mean * (double)k.w[c] * rstd);
     }
-    dlt_pool_back(call->stream, k.n * k.blocks, 4,
-                  rounds_fast(&k) ? apply_rounded_task : apply_task, &k);
+    dlt_pool_back(call->stream, k.n * k.blocks, 4, converts(&k) ? low_apply_task : apply_task, &k);
     return DLT_OK;
 }
 
@@ -275,29 +265,8 @@ static DltStatus infer(const DltCall *call, DltErr *err)
         k.a1[c] = (float)scale;
         k.a2[c] = (float)((double)b[c] - (double)mean[c] * scale);
     }
-    dlt_pool_for(call->stream, k.n * k.blocks, 4, rounds_fast(&k) ? apply_rounded_task : apply_task,
-                 &k);
+    dlt_pool_for(call->stream, k.n * k.blocks, 4, converts(&k) ? low_apply_task : apply_task, &k);
     return DLT_OK;
-}
-
-DLT_INLINE void part_grad_sums(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
-{
-    int64_t c = k->blocks * k->blk;
-    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
-    memset(s, 0, (size_t)blk * sizeof *s);
-    memset(q, 0, (size_t)blk * sizeof *q);
-    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
-        for (int half = 0, step = width(blk); half < blk; half += step) {
-            int64_t offset = (n * k->blocks + cb) * k->hw * blk + half, at = cb * blk + half;
-            if (step == 16 && k->relu)
-                grad_sums_half_16(k, offset, at, blk, low, true, s + half);
-            else if (step == 16)
-                grad_sums_half_16(k, offset, at, blk, low, false, s + half);
-            else if (k->relu)
-                grad_sums_half_8(k, offset, at, blk, low, true, s + half);
-            else
-                grad_sums_half_8(k, offset, at, blk, low, false, s + half);
-        }
 }
 
 DLT_CLONES static void grad_sums_task(void *ctx, int64_t begin, int64_t end)
@@ -305,47 +274,6 @@ DLT_CLONES static void grad_sums_task(void *ctx, int64_t begin, int64_t end)
     const Norm *k = ctx;
     for (int64_t t = begin; t < end; t++)
         BY_TYPE(part_grad_sums, k, t / k->splits, t % k->splits);
-}
-
-#define GRAD(lanes, k, offset, c, blk, low)                                                        \
-    do {                                                                                           \
-        if ((k)->relu && (k)->dres)                                                                \
-            grad_half_##lanes(k, offset, c, blk, low, true, true);                                 \
-        else if ((k)->relu)                                                                        \
-            grad_half_##lanes(k, offset, c, blk, low, true, false);                                \
-        else if ((k)->dres)                                                                        \
-            grad_half_##lanes(k, offset, c, blk, low, false, true);                                \
-        else                                                                                       \
-            grad_half_##lanes(k, offset, c, blk, low, false, false);                               \
-    } while (0)
-
-DLT_INLINE void grad_plane(const Norm *k, int64_t plane, int blk, bool low)
-{
-    for (int half = 0, step = width(blk); half < blk; half += step) {
-        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        if (step == 16)
-            GRAD(16, k, offset, c, blk, low);
-        else
-            GRAD(8, k, offset, c, blk, low);
-    }
-}
-
-DLT_AMX DLT_INLINE void grad_rounded_plane(const Norm *k, int64_t plane, int blk)
-{
-    for (int half = 0; half < blk; half += 16) {
-        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
-        GRAD(rounded, k, offset, c, blk, true);
-    }
-}
-
-DLT_AMX static void grad_rounded_task(void *ctx, int64_t begin, int64_t end)
-{
-    const Norm *k = ctx;
-    for (int64_t p = begin; p < end; p++)
-        if (k->blk == 16)
-            grad_rounded_plane(k, p, 16);
-        else
-            grad_rounded_plane(k, p, (int)k->blk);
 }
 
 DLT_CLONES static void grad_task(void *ctx, int64_t begin, int64_t end)
@@ -364,7 +292,8 @@ static DltStatus bwd(const DltCall *call, DltErr *err)
     k.rstd = call->in[4];
     k.y = call->in[5], k.dy2 = call->in[6], k.out = call->out[0], k.dres = call->out[3];
     float *dw = call->out[1], *db = call->out[2];
-    dlt_pool_for(call->stream, k.blocks * k.splits, 1, grad_sums_task, &k);
+    dlt_pool_for(call->stream, k.blocks * k.splits, 1,
+                 converts(&k) ? low_grad_sums_task : grad_sums_task, &k);
     double count = (double)(k.n * k.hw);
     for (int64_t c = 0; c < k.blocks * k.blk; c++) {
         double s = total(&k, 0, c), q = total(&k, 1, c), r = (double)k.rstd[c],
@@ -377,8 +306,7 @@ static DltStatus bwd(const DltCall *call, DltErr *err)
         k.a2[c] = (float)slope;
         k.a3[c] = (float)(-g * s / count - slope * (double)k.mean[c]);
     }
-    dlt_pool_back(call->stream, k.n * k.blocks, 4, rounds_fast(&k) ? grad_rounded_task : grad_task,
-                  &k);
+    dlt_pool_back(call->stream, k.n * k.blocks, 4, converts(&k) ? low_grad_task : grad_task, &k);
     return DLT_OK;
 }
 

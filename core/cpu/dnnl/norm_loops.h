@@ -109,3 +109,63 @@ INLINE void NAME(grad_half)(const Norm *k, int64_t offset, int64_t c, int blk, b
         if (has_res) STORE(k->dres, at, low, &d);
     }
 }
+
+/* Samples of one part for one channel block: s and q of its channels. */
+INLINE void NAME(part_stats)(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
+{
+    int64_t c = k->blocks * k->blk, plane = k->hw * blk;
+    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
+    memset(s, 0, (size_t)blk * sizeof *s);
+    memset(q, 0, (size_t)blk * sizeof *q);
+    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
+        for (int half = 0; half < blk; half += LANES)
+            NAME(plane_stats)
+    (k, cb * plane + half, (n * k->blocks + cb) * plane + half, blk, low, s + half, q + half);
+}
+
+/* The plane's channels, residual and relu known to the compiler. */
+INLINE void NAME(apply_plane)(const Norm *k, int64_t plane, int blk, bool low)
+{
+    for (int half = 0; half < blk; half += LANES) {
+        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
+        if (k->res && k->relu)
+            NAME(apply_half)(k, offset, c, blk, low, true, true);
+        else if (k->res)
+            NAME(apply_half)(k, offset, c, blk, low, true, false);
+        else if (k->relu)
+            NAME(apply_half)(k, offset, c, blk, low, false, true);
+        else
+            NAME(apply_half)(k, offset, c, blk, low, false, false);
+    }
+}
+
+INLINE void NAME(part_grad_sums)(const Norm *k, int64_t cb, int64_t part, int blk, bool low)
+{
+    int64_t c = k->blocks * k->blk;
+    double *s = k->sum + part * 2 * c + cb * blk, *q = s + c;
+    memset(s, 0, (size_t)blk * sizeof *s);
+    memset(q, 0, (size_t)blk * sizeof *q);
+    for (int64_t n = part * k->n / k->splits; n < (part + 1) * k->n / k->splits; n++)
+        for (int half = 0; half < blk; half += LANES) {
+            int64_t offset = (n * k->blocks + cb) * k->hw * blk + half, at = cb * blk + half;
+            if (k->relu)
+                NAME(grad_sums_half)(k, offset, at, blk, low, true, s + half);
+            else
+                NAME(grad_sums_half)(k, offset, at, blk, low, false, s + half);
+        }
+}
+
+INLINE void NAME(grad_plane)(const Norm *k, int64_t plane, int blk, bool low)
+{
+    for (int half = 0; half < blk; half += LANES) {
+        int64_t c = plane % k->blocks * blk + half, offset = plane * k->hw * blk + half;
+        if (k->relu && k->dres)
+            NAME(grad_half)(k, offset, c, blk, low, true, true);
+        else if (k->relu)
+            NAME(grad_half)(k, offset, c, blk, low, true, false);
+        else if (k->dres)
+            NAME(grad_half)(k, offset, c, blk, low, false, true);
+        else
+            NAME(grad_half)(k, offset, c, blk, low, false, false);
+    }
+}
