@@ -126,6 +126,13 @@ DLT_AMX void dlt_amx_round(const float *x, int64_t x_row, uint16_t *y, int64_t y
         DLT_AMX_ROUND32(x, y);
 }
 
+DLT_AMX void dlt_amx_widen(const uint16_t *x, int64_t x_row, float *y, int64_t y_row, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++, x += x_row, y += y_row)
+        for (int i = 0; i < 2 * DLT_AMX_ROWS; i += DLT_AMX_ROWS)
+            *(DltU16 *)(void *)(y + i) = DLT_AMX_WIDEN16(x + i) << 16;
+}
+
 /* ---- products ---- */
 
 /* The tile registers of a block: sums 0 to 3, A in 4 and 5, B in 6 and 7. */

@@ -56,6 +56,8 @@ typedef struct DltAmxBlock {
 void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add);
 /* Rows of 32 numbers rounded to bf16, nearest even, subnormal ones to 0; rows lie x_row and y_row elements apart. */
 void dlt_amx_round(const float *x, int64_t x_row, uint16_t *y, int64_t y_row, int64_t rows);
+/* Rows of 32 bf16 widened. */
+void dlt_amx_widen(const uint16_t *x, int64_t x_row, float *y, int64_t y_row, int64_t rows);
 /* Tiles are the thread's until the end; other users of them (oneDNN) set up their own. */
 void dlt_amx_begin(void);
 void dlt_amx_end(void);

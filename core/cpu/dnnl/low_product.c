@@ -172,6 +172,10 @@ static int64_t place(const Product *p, const Piece *at, int64_t row)
 
 DLT_CLONES static void read_rows(const Product *p, const Values *v, const Piece *at, float *x)
 {
+    if (v->low && at->cols == SIDE) {
+        dlt_amx_widen((const uint16_t *)v->at + place(p, at, 0), p->g.n, x, SIDE, at->rows);
+        return;
+    }
     for (int64_t r = 0; r < at->rows; r++)
         if (v->low)
             read_row(v, place(p, at, r), at->cols, true, x + r * SIDE);
