@@ -29,7 +29,7 @@ typedef struct DltGemm {
     int64_t batch, m, n, k;
 } DltGemm;
 DltGemm dlt_matmul_gemm(const DltNode *n);
-DltGemm dlt_linear_gemm(const DltNode *n); /* of linear_act_bwd */
+DltGemm dlt_linear_gemm(const DltNode *n);                            /* of linear_act_bwd */
 void dlt_epilogue_text(const DltEpilogue *e, char *buf, size_t size); /* words for dumps */
 
 DltTensor *dlt_matmul(DltBuild *b, DltTensor *a, DltTensor *c, bool ta, bool tb);

@@ -1,8 +1,7 @@
-/* Every kernel of a backend against the plain CPU kernel of the same op: for each row of tests/cases,
- * each node of its graph (the op and its gradient rule's nodes), each element type and layout that
- * the node may be given, and each kernel of the list that accepts it. Both sides get equal inputs
- * (rounded to the narrow type first). Also checked: operands that no one may write, the memory
- * around outputs, and the in-place forms that the op allows.
+/* Every kernel of a backend against the plain CPU kernel of the same op: for each row of tests/cases, each node of its
+ * graph (the op and its gradient rule's nodes), each element type and layout that the node may be given, and each
+ * kernel of the list that accepts it. Both sides get equal inputs (rounded to the narrow type first). Also checked:
+ * operands that no one may write, the memory around outputs, and the in-place forms that the op allows.
  * usage: test_parity [--backend cpu|cuda] [--only TEXT] [--without .KIND.KIND] [--shard I/N[+FROM]]
  * Without --backend: both. --only: tests whose name contains TEXT. --without: no kernels whose names
  * end so. --shard: every N-th, from I on, without the first FROM. */

@@ -130,7 +130,7 @@ DLT_INLINE void NAME(gradient)(const DltWino *k, const float *dy, DltWinoTile t,
 {
     _Alignas(64) float copy[16 * LANES];
     _Alignas(64) V half[6][4];
-    V y[4], c[6];
+    V y[4] = {{0}}, c[6];
     const float *plane = dy + dlt_wino_plane(t.n, ch, k->k, k->p * k->q, k->blk);
     DltWinoView s = NAME(view)((DltWinoView){plane, k->q * k->blk, k->blk}, k->p, t.y * side,
                                t.x * side, side, copy);
