@@ -108,14 +108,18 @@ __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUt
     }
 }
 
+/* The 16 bytes of depth k that a lane names in its group's tile [64][64], rows of 128 bytes, swizzled. */
+__device__ __forceinline__ unsigned place(const unsigned char *tile, int k)
+{
+    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x % GROUP / WARP * 16 + lane % 16;
+    return at(tile) + (unsigned)row * 128 + (unsigned)((2 * k + lane / 16) ^ row % 8) * 16;
+}
 /* A group's 64 rows of keys or values as operand a: 4 depths of 16. */
 __device__ __forceinline__ void load_operand_a(const unsigned char *tile, unsigned (&a)[OPERAND])
 {
-    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x % GROUP / WARP * 16 + lane % 16;
-    unsigned from = at(tile) + (unsigned)row * 128;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        load_matrices(from + (unsigned)((2 * k + lane / 16) ^ row % 8) * 16, a + 4 * k);
+        warp_load_at(a + 4 * k, place(tile, k));
 }
 /* d = a b^T: rows of b are rows of the step. */
 template <typename T>
@@ -160,10 +164,10 @@ __device__ __forceinline__ void weigh(float (&x)[SUMS], unsigned (&r)[16], const
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         float2 m = *(const float2 *)(from + 8 * j);
-        x[4 * j] = exp2_fast(fmaf(x[4 * j], scale2, m.x));
-        x[4 * j + 1] = exp2_fast(fmaf(x[4 * j + 1], scale2, m.y));
-        x[4 * j + 2] = exp2_fast(fmaf(x[4 * j + 2], scale2, m.x));
-        x[4 * j + 3] = exp2_fast(fmaf(x[4 * j + 3], scale2, m.y));
+        x[4 * j] = fast_exp2(fmaf(x[4 * j], scale2, m.x));
+        x[4 * j + 1] = fast_exp2(fmaf(x[4 * j + 1], scale2, m.y));
+        x[4 * j + 2] = fast_exp2(fmaf(x[4 * j + 2], scale2, m.x));
+        x[4 * j + 3] = fast_exp2(fmaf(x[4 * j + 3], scale2, m.y));
         r[2 * j] = pair<T>(x[4 * j], x[4 * j + 1]);
         r[2 * j + 1] = pair<T>(x[4 * j + 2], x[4 * j + 3]);
     }
@@ -185,11 +189,9 @@ __device__ __forceinline__ void score_gradient(const float (&w)[SUMS], const flo
 /* 64 x 64 values of a group, a warp 16 rows, as rows of 128 bytes. */
 __device__ __forceinline__ void put_square(unsigned char *tile, const unsigned (&r)[OPERAND])
 {
-    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x % GROUP / WARP * 16 + lane % 16;
-    unsigned to = at(tile) + (unsigned)row * 128;
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        store_matrices(to + (unsigned)((2 * k + lane / 16) ^ row % 8) * 16, r + 4 * k);
+        store_matrices(place(tile, k), r + 4 * k);
 }
 /* 64 x 64 sums times scale to rows of `width` elements. */
 template <typename T>

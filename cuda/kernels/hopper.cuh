@@ -4,7 +4,9 @@
 #ifndef DLT_HOPPER_CUH
 #define DLT_HOPPER_CUH
 
+#include "cuda/kernels/fast.cuh"
 #include "cuda/kernels/prim.cuh"
+#include "cuda/kernels/warp_mma.cuh"
 #include <cuda.h>
 
 namespace hopper
@@ -149,13 +151,7 @@ __device__ __forceinline__ void publish()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ __forceinline__ void load_matrices(unsigned from, unsigned r[4])
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
-                 : "memory");
-}
+/* Four 8 x 8 matrices, as warp_load_at takes them. */
 __device__ __forceinline__ void store_matrices(unsigned to, const unsigned r[4])
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to),
@@ -208,6 +204,13 @@ template <int N> __device__ __forceinline__ void settle(unsigned (&d)[N])
     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"      \
     "%24,%25,%26,%27,%28,%29,%30,%31}, "
 
+/* PRODUCT(name of the 16-bit type T) */
+#define HOPPER_OF_TYPE(T)                                                                          \
+    if constexpr (std::is_same<T, bf16>::value)                                                    \
+        PRODUCT("bf16");                                                                           \
+    else                                                                                           \
+        PRODUCT("f16")
+
 /* d [64, 64] (+)= a [64, 16] b [16, 64], a in registers; ADD 0: without what d was. */
 template <typename T, int TURNED, int ADD>
 __device__ __forceinline__ void multiply(float (&d)[32], const unsigned *a, unsigned long long b)
@@ -217,10 +220,7 @@ __device__ __forceinline__ void multiply(float (&d)[32], const unsigned *a, unsi
                  " " HOPPER_SUMS "{%32,%33,%34,%35}, %36, p, 1, 1, %37;\n}"                        \
                  : HOPPER_16(0), HOPPER_16(16)                                                     \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED), "n"(ADD))
-    if constexpr (std::is_same<T, bf16>::value)
-        PRODUCT("bf16");
-    else
-        PRODUCT("f16");
+    HOPPER_OF_TYPE(T);
 #undef PRODUCT
 }
 /* d [64, 64] += a [64, 16] b [16, 64], both in shared memory, b turned. */
@@ -233,10 +233,7 @@ __device__ __forceinline__ void multiply_shared(float (&d)[32], unsigned long lo
                  " " HOPPER_SUMS "%32, %33, p, 1, 1, %34, 1;\n}"                                   \
                  : HOPPER_16(0), HOPPER_16(16)                                                     \
                  : "l"(a), "l"(b), "n"(TURNED))
-    if constexpr (std::is_same<T, bf16>::value)
-        PRODUCT("bf16");
-    else
-        PRODUCT("f16");
+    HOPPER_OF_TYPE(T);
 #undef PRODUCT
 }
 /* d [64, 192] += a [64, 16] b [16, 192], both in shared memory. */
@@ -257,12 +254,10 @@ __device__ __forceinline__ void multiply_192(float (&d)[96], unsigned long long 
                  : HOPPER_16(0), HOPPER_16(16), HOPPER_16(32), HOPPER_16(48), HOPPER_16(64),       \
                    HOPPER_16(80)                                                                   \
                  : "l"(a), "l"(b), "n"(TURNED))
-    if constexpr (std::is_same<T, bf16>::value)
-        PRODUCT("bf16");
-    else
-        PRODUCT("f16");
+    HOPPER_OF_TYPE(T);
 #undef PRODUCT
 }
+#undef HOPPER_OF_TYPE
 #undef HOPPER_SUMS
 #undef HOPPER_64
 #undef HOPPER_16
@@ -303,13 +298,6 @@ __device__ __forceinline__ float2 apart(unsigned both, f16)
     __half2 h;
     memcpy(&h, &both, sizeof h);
     return __half22float2(h);
-}
-/* 2^x; results below the smallest normal number are 0. */
-__device__ __forceinline__ float exp2_fast(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
 }
 
 } // namespace hopper

@@ -42,15 +42,18 @@ __device__ __forceinline__ void warp_mma_tf32(float sum[4], const uint32_t a[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8 x 8 matrices: lane l names row l % 8 of matrix l / 8 (16 bytes, aligned). Each lane gets the
+/* Four 8 x 8 matrices: lane l names row l % 8 of matrix l / 8 (16 bytes, aligned; at: in shared memory). Each lane gets the
  * pair (g, c) of each, or with `turned` that of the transposed matrix. */
-__device__ __forceinline__ void warp_load(uint32_t r[4], const void *row)
+__device__ __forceinline__ void warp_load_at(uint32_t r[4], unsigned at)
 {
-    unsigned at = (unsigned)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(at)
                  : "memory");
+}
+__device__ __forceinline__ void warp_load(uint32_t r[4], const void *row)
+{
+    warp_load_at(r, (unsigned)__cvta_generic_to_shared(row));
 }
 __device__ __forceinline__ void warp_load_turned(uint32_t r[4], const void *row)
 {

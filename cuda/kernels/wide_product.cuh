@@ -275,7 +275,7 @@ __device__ __forceinline__ void finish_backward(const Finish &f, const unsigned 
     bar_wait(&f.come[c % COMING], (unsigned)(c / COMING));
 #pragma unroll
     for (int j = 0; j < STRIPE / PACK; j += 2)
-        load_matrices(f.pack(room, j), y + 2 * j);
+        warp_load_at(y + 2 * j, f.pack(room, j));
 #pragma unroll
     for (int j = 0; j < STRIPE / PACK; j += 2) {
         unsigned dx[4];
