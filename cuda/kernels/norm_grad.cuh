@@ -37,24 +37,34 @@ template <typename T, bool CENTER> static Gradient<T> gradient_of(const DltCall 
                        (int)n};
 }
 
-/* The blocks' sums in order: column c of [blocks, 3 n] to out[c / n][c % n].  32 columns a block, 8 groups of
- * blocks side by side. */
-__global__ void __launch_bounds__(BLOCK)
+enum { GROUPS = 16, AHEAD = 16 };
+
+/* The blocks' sums in order: column c of [blocks, 3 n] to out[c / n][c % n].  32 columns a block, GROUPS of
+ * blocks side by side, each AHEAD reads at once: it is latency that this costs. */
+__global__ void __launch_bounds__(GROUPS *WARP)
     norm_total_k(const float *part, int blocks, int n, Out dw, Out db, Out dxs)
 {
     begin();
-    __shared__ float group[BLOCK / WARP][WARP];
+    __shared__ float group[GROUPS][WARP];
     int lane = (int)threadIdx.x % WARP, g = (int)threadIdx.x / WARP;
-    int c = (int)blockIdx.x * WARP + lane, width = 3 * n, groups = BLOCK / WARP;
+    int c = (int)blockIdx.x * WARP + lane, width = 3 * n;
     float sum = 0;
-#pragma unroll 8
-    for (int i = g; i < blocks && c < width; i += groups)
-        sum += part[(int64_t)i * width + c];
+    for (int i = g; i < blocks && c < width; i += GROUPS * AHEAD) {
+        float v[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            int from = i + k * GROUPS;
+            v[k] = from < blocks ? part[(int64_t)from * width + c] : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            sum += v[k];
+    }
     group[g][lane] = sum;
     __syncthreads();
     if (g != 0 || c >= width) return;
     sum = 0;
-    for (int i = 0; i < groups; i++)
+    for (int i = 0; i < GROUPS; i++)
         sum += group[i][lane];
     Out to = c < n ? dw : c < 2 * n ? db : dxs;
     if (to.p) to.set(c % n, sum);
@@ -64,7 +74,7 @@ template <bool CENTER> static DltStatus norm_total(const DltCall *c, unsigned bl
 {
     int n = (int)last_dim(c->node->in[0]);
     Out none = {nullptr, DLT_F32};
-    return enqueue(c, err, norm_total_k, (unsigned)ceil_div(3 * n, WARP), BLOCK, 0,
+    return enqueue(c, err, norm_total_k, (unsigned)ceil_div(3 * n, WARP), GROUPS * WARP, 0,
                    (const float *)c->work, (int)blocks, n, output(c, 1),
                    CENTER ? output(c, 2) : none, output(c, CENTER ? 3 : 2));
 }

@@ -7,12 +7,12 @@
 namespace
 {
 
-enum { N = 8, WARPS = 4, STAGES = 3, MOST_PACKS = 5, WIDE = 3 };
+enum { N = 8, WARPS = 6, STAGES = 2, MOST_PACKS = 5, WIDE = 3 };
 
 /* Blocks of a multiprocessor: what its registers hold of P packs' sums. */
 static constexpr int blocks_of(int p)
 {
-    return p == 1 ? 4 : p < 4 ? 3 : 2;
+    return p == 1 ? 3 : 2;
 }
 
 /* The packs of a lane: [stage][dy, x, dsum][p], neighbours' side by side. */
@@ -28,7 +28,7 @@ template <typename T, int P> struct Packs {
         for (int p = 0; p < P; p++) {
             int c = (p * WARP + lane) * N;
             int64_t at_ = r * d.n + c;
-            if (r >= d.rows || c >= d.n) continue;
+            if (r < 0 || c >= d.n) continue;
             async_copy(at(stage, DY, p), d.dy + at_);
             async_copy(at(stage, X, p), d.x + at_);
             if (d.dsum) async_copy(at(stage, DSUM, p), d.dsum + at_);
@@ -105,7 +105,8 @@ __device__ __forceinline__ void store_sums(const Gradient<T> &d, const float *su
 
 /* g = dy w, h = (x - mean) rstd: dx = rstd (g - [CENTER] avg(g) - h avg(g h)) (+ dsum); block sums of dy h,
  * dy and dx.  dy, x, dsum, dx [rows, n] T; w [n] f32 or NULL; mean, rstd [rows] f32.  n at most 256 P; dx may
- * be dy's or dsum's memory. */
+ * be dy's or dsum's memory. The last rows come first: what was just written of dy is still in the cache. Packs
+ * are read twice, so that registers are left for the sums of 12 warps. */
 template <typename T, int P, bool CENTER>
 __global__ void __launch_bounds__(WARPS *WARP, blocks_of(P)) norm_warp_grad_k(Gradient<T> d)
 {
@@ -116,28 +117,27 @@ __global__ void __launch_bounds__(WARPS *WARP, blocks_of(P)) norm_warp_grad_k(Gr
     Packs<T, P> packs = {area + lane};
     Gain<P> gain(d.w, d.n, lane);
     float dw[P][N] = {}, db[P][N] = {}, dxs[P][N] = {}, inv = 1.0f / (float)d.n;
-    int64_t r = (int64_t)blockIdx.x * WARPS + warp, step = (int64_t)gridDim.x * WARPS;
-    float m = CENTER && r < d.rows ? d.mean[r] : 0.0f, scale = r < d.rows ? d.rstd[r] : 0.0f;
+    int64_t r = d.rows - 1 - ((int64_t)blockIdx.x * WARPS + warp);
+    int64_t step = (int64_t)gridDim.x * WARPS;
+    float m = CENTER && r >= 0 ? d.mean[r] : 0.0f, scale = r >= 0 ? d.rstd[r] : 0.0f;
     for (int i = 0; i < STAGES - 1; i++)
-        packs.copy_ahead(d, i, r + i * step, lane);
-    for (; r < d.rows; r += step) {
-        bool more = r + step < d.rows;
-        float next_m = CENTER && more ? d.mean[r + step] : 0.0f;
-        float next_scale = more ? d.rstd[r + step] : 0.0f;
+        packs.copy_ahead(d, i, r - i * step, lane);
+    for (; r >= 0; r -= step) {
+        bool more = r >= step;
+        float next_m = CENTER && more ? d.mean[r - step] : 0.0f;
+        float next_scale = more ? d.rstd[r - step] : 0.0f;
         float sum = 0, sum_h = 0;
-        Pack<T> dy[P], x[P];
-        packs.copy_ahead(d, stage == 0 ? STAGES - 1 : stage - 1, r + (STAGES - 1) * step, lane);
+        packs.copy_ahead(d, stage == 0 ? STAGES - 1 : stage - 1, r - (STAGES - 1) * step, lane);
         async_wait<STAGES - 1>();
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * WARP + lane) * N;
             float w[N];
             if (c >= d.n) continue;
-            dy[p] = *packs.at(stage, DY, p);
-            x[p] = *packs.at(stage, X, p);
+            Pack<T> dy = *packs.at(stage, DY, p), x = *packs.at(stage, X, p);
             gain.get(p, c, w);
             for (int k = 0; k < N; k++) {
-                float y = to_float(dy[p].v[k]), h = (to_float(x[p].v[k]) - m) * scale;
+                float y = to_float(dy.v[k]), h = (to_float(x.v[k]) - m) * scale;
                 float g = y * w[k];
                 sum += g;
                 sum_h += g * h;
@@ -146,17 +146,20 @@ __global__ void __launch_bounds__(WARPS *WARP, blocks_of(P)) norm_warp_grad_k(Gr
             }
         }
         float avg = CENTER ? warp_sum(sum) * inv : 0.0f, avg_h = warp_sum(sum_h) * inv;
+        __syncwarp(); /* or the compiler keeps the packs */
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * WARP + lane) * N;
             float w[N], out[N];
-            Pack<T> other = {};
+            Pack<T> dy, x, other = {};
             if (c >= d.n) continue;
+            dy = *packs.at(stage, DY, p);
+            x = *packs.at(stage, X, p);
             if (d.dsum) other = *packs.at(stage, DSUM, p);
             gain.get(p, c, w);
             for (int k = 0; k < N; k++) {
-                float h = (to_float(x[p].v[k]) - m) * scale;
-                float g = to_float(dy[p].v[k]) * w[k];
+                float h = (to_float(x.v[k]) - m) * scale;
+                float g = to_float(dy.v[k]) * w[k];
                 out[k] = scale * (g - avg - h * avg_h) + to_float(other.v[k]);
             }
             Pack<T> rounded;
