@@ -83,45 +83,53 @@ DltScores dlt_scores_of(const DltHeads *x, int64_t row, int64_t i, DltKeys block
                        .keep = x->step ? keep : NULL};
 }
 
-/* What the row doesn't see becomes v. */
-DLT_INLINE void fill_unseen(const DltScores *r, float v, float *s)
+/* The whole vectors of the row in which it sees something; at least one. */
+static DltKeys vectors_of(const DltScores *r)
 {
-    for (int64_t j = r->blocks.lo; j < r->seen.lo; j++)
-        s[j] = v;
-    for (int64_t j = r->seen.hi; j < r->blocks.hi; j++)
-        s[j] = v;
+    DltKeys k = {r->seen.lo / LANES * LANES, (r->seen.hi + LANES - 1) / LANES * LANES};
+    if (k.hi <= k.lo) k.hi = k.lo + LANES;
+    return k;
+}
+
+/* What the row doesn't see of the vector at j gets no share. */
+DLT_INLINE void hide(const DltScores *r, int64_t j, float *s)
+{
+    int32_t lo = (int32_t)(r->seen.lo - j), hi = (int32_t)(r->seen.hi - j);
+    for (int32_t i = 0; i < LANES; i++)
+        s[j + i] = (i >= lo) & (i < hi) ? s[j + i] : -INFINITY;
+}
+
+DLT_INLINE void clear(float *s, int64_t from, int64_t to)
+{
+    for (int64_t j = from; j < to; j += LANES)
+        *(DltV16 *)(s + j) = (DltV16){0};
 }
 
 /* Two vectors of eight, which any processor with AVX2 holds; halves meet halves at the end. */
-DLT_INLINE float largest(const float *s, DltKeys blocks)
+DLT_INLINE float largest(const float *s, DltKeys k)
 {
     DltV8 top[2], v;
     float lane[LANES];
-    for (int k = 0; k < 2; k++)
-        top[k] = *(const DltV8 *)(s + blocks.lo + 8 * k);
-    for (int64_t j = blocks.lo + LANES; j < blocks.hi; j += LANES)
+    for (int i = 0; i < 2; i++)
+        top[i] = *(const DltV8 *)(s + k.lo + 8 * i);
+    for (int64_t j = k.lo + LANES; j < k.hi; j += LANES)
 #pragma GCC unroll 2
-        for (int k = 0; k < 2; k++) {
-            v = *(const DltV8 *)(s + j + 8 * k);
-            DltI8 more = v > top[k];
-            top[k] = (DltV8)(((DltI8)v & more) | ((DltI8)top[k] & ~more));
+        for (int i = 0; i < 2; i++) {
+            v = *(const DltV8 *)(s + j + 8 * i);
+            DltI8 more = v > top[i];
+            top[i] = (DltV8)(((DltI8)v & more) | ((DltI8)top[i] & ~more));
         }
     memcpy(lane, top, sizeof lane);
+#pragma GCC unroll 4
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lane[i] = lane[i + half] > lane[i] ? lane[i + half] : lane[i];
     return lane[0];
 }
 
-DLT_INLINE float total(const float *s, DltKeys blocks)
+DLT_INLINE float lanes_total(float lane[LANES])
 {
-    DltV8 sum[2] = {{0}};
-    float lane[LANES];
-    for (int64_t j = blocks.lo; j < blocks.hi; j += LANES)
-#pragma GCC unroll 2
-        for (int k = 0; k < 2; k++)
-            sum[k] += *(const DltV8 *)(s + j + 8 * k);
-    memcpy(lane, sum, sizeof lane);
+#pragma GCC unroll 4
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lane[i] += lane[i + half];
@@ -130,20 +138,33 @@ DLT_INLINE float total(const float *s, DltKeys blocks)
 
 DLT_CLONES float dlt_scores_softmax(const DltScores *r, float *s, float *lse)
 {
-    float scale = r->scale;
-    const float *keep = r->keep;
-    fill_unseen(r, -INFINITY, s);
-    float max = largest(s, r->blocks);
-#pragma GCC ivdep
-    for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++)
-        s[j] = dlt_exp_down((s[j] - max) * scale);
-    float sum = total(s, r->blocks);
-    *lse = max * scale + logf(sum);
-    if (!keep) return 1 / sum;
-#pragma GCC ivdep
-    for (int64_t j = r->blocks.lo; j < r->blocks.hi; j++)
-        s[j] *= keep[j];
-    return 1 / sum;
+    float scale = r->scale, sum[LANES] = {0};
+    DltKeys k = vectors_of(r);
+    clear(s, r->blocks.lo, k.lo);
+    clear(s, k.hi, r->blocks.hi);
+    hide(r, k.lo, s);
+    hide(r, k.hi - LANES, s);
+    float max = largest(s, k);
+    for (int64_t j = k.lo; j < k.hi; j += LANES)
+        for (int i = 0; i < LANES; i++) {
+            s[j + i] = dlt_exp_down((s[j + i] - max) * scale);
+            sum[i] += s[j + i];
+        }
+    float total = lanes_total(sum);
+    *lse = max * scale + logf(total);
+    if (r->keep)
+        for (int64_t j = k.lo; j < k.hi; j++)
+            s[j] *= r->keep[j];
+    return 1 / total;
+}
+
+/* What the row doesn't see becomes v. */
+DLT_INLINE void fill_unseen(const DltScores *r, float v, float *s)
+{
+    for (int64_t j = r->blocks.lo; j < r->seen.lo; j++)
+        s[j] = v;
+    for (int64_t j = r->seen.hi; j < r->blocks.hi; j++)
+        s[j] = v;
 }
 
 DLT_CLONES void dlt_scores_grad(const DltScores *r, float *s, float *g)
