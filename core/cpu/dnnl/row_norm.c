@@ -62,20 +62,30 @@ DLT_INLINE float lanes_total(const float lane[LANES])
            ((half[2] + half[6]) + (half[3] + half[7]));
 }
 
-/* sum of (x - from)^power, power 1 or 2. */
+/* Adds (x - from)^power of eight to a sum. */
+DLT_INLINE void add_power(const float *x, float from, int power, DltV8 *sum)
+{
+    DltV8 d = *(const DltV8 *)x - from;
+    if (power == 2) d *= d;
+    *sum += d;
+}
+
+/* sum of (x - from)^power, power 1 or 2; four sums at once, so that none waits for the one before. */
 DLT_INLINE float power_sum(const float *x, float from, int power, int64_t n)
 {
-    DltV8 left = {0}, right = {0};
+    DltV8 sum[4] = {{0}};
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        DltV8 d = *(const DltV8 *)(x + i) - from, e = *(const DltV8 *)(x + i + 8) - from;
-        if (power == 2) d *= d, e *= e;
-        left += d;
-        right += e;
-    }
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            add_power(x + i + 8 * k, from, power, &sum[k]);
+    for (; i + LANES <= n; i += LANES)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; k++)
+            add_power(x + i + 8 * k, from, power, &sum[k]);
     float lane[LANES];
-    *(DltV8 *)lane = left;
-    *(DltV8 *)(lane + 8) = right;
+    *(DltV8 *)lane = sum[0] + sum[2];
+    *(DltV8 *)(lane + 8) = sum[1] + sum[3];
     for (int k = 0; i + k < n; k++) {
         float d = x[i + k] - from;
         lane[k] += power == 2 ? d * d : d;
