@@ -49,8 +49,8 @@ extern const DltKernel *const dlt_fast_cast[];
 extern const DltKernel *const dlt_fast_attention_fwd[];
 extern const DltKernel *const dlt_fast_attention_bwd[];
 extern const DltKernel dlt_low_conv_fwd, dlt_low_conv_bwd_data;
-extern const DltKernel dlt_low_matmul, dlt_low_tile_matmul, dlt_low_filter, dlt_low_first_filter,
-    dlt_low_attention_fwd, dlt_low_attention_bwd;
+extern const DltKernel dlt_low_matmul, dlt_low_tile_matmul, dlt_band_product, dlt_low_filter,
+    dlt_low_first_filter, dlt_low_attention_fwd, dlt_low_attention_bwd;
 extern const DltKernel dlt_fast_first_conv_filter; /* after oneDNN's in its list */
 extern const DltKernel dlt_fast_product, dlt_wide_product,
     dlt_tall_product; /* before sgemm in its list */

@@ -4,9 +4,8 @@
  * of b stays in the first-level cache and the band's chunk of a in the second while the columns go by; the epilogue
  * works on 32 x 32 sums. Chunks depend on k alone, so threads change nothing.
  *   c = epilogue(op(a) op(b)) of ops/matmul.h; a, b bf16, everything else f32 or bf16, sums in f32 */
-#include "base/half.h"
-#include "cpu/dnnl/amx.h"
 #include "cpu/dnnl/product.h"
+#include "cpu/dnnl/sums.h"
 
 enum {
     SIDE = DLT_AMX_BLOCK,
@@ -18,12 +17,6 @@ enum {
     NEAR_GROUP = 8,          /* and of one that makes 512 bytes of a row of c, bf16, together, */
     FAR = 1 << 20            /* where c, of so many elements, leaves the caches */
 };
-
-/* Values in the graph, f32 or bf16. */
-typedef struct Values {
-    void *at; /* NULL: none */
-    bool low;
-} Values;
 
 /* A or B of the tile products: its rows (A) or columns (B), and how they lie in memory. */
 typedef struct Operand {
@@ -39,7 +32,7 @@ typedef struct Product {
     DltGemm g;
     Operand a, b;
     bool turned; /* A is the node's b, and sums are those of c turned */
-    Values bias, saved, c, pre;
+    DltSums end;
     int64_t steps;
     int64_t chunks, group; /* of steps; block columns of a task */
     float *sums;           /* of each thread [group][BAND][32][32] */
@@ -139,140 +132,14 @@ static void pack_task(void *ctx, int64_t begin, int64_t end)
     pack_units(p, &p->a, true, begin < of_b ? 0 : begin - of_b, end - of_b);
 }
 
-/* ---- epilogue ---- */
-
-enum { LANES = 16 };
-
-/* n <= 32 values from i on, as f32, zeros behind them. */
-DLT_INLINE void read_row(const Values *v, int64_t i, int64_t n, bool low, float *out)
-{
-    DltV16 x;
-    if (n == SIDE) {
-        for (int j = 0; j < SIDE; j += LANES) {
-            dlt_v16_load(v->at, i + j, low, &x);
-            *(DltV16 *)(out + j) = x;
-        }
-        return;
-    }
-    for (int64_t j = 0; j < SIDE; j++)
-        out[j] = j >= n ? 0.0F
-                 : low  ? dlt_bf16_to(((const uint16_t *)v->at)[i + j])
-                        : ((const float *)v->at)[i + j];
-}
-
-/* A block of sums: where it lies in c, and how much of it is there. */
-typedef struct Piece {
-    int64_t row, col, rows, cols;
-} Piece;
-
-static int64_t place(const Product *p, const Piece *at, int64_t row)
-{
-    return (at->row + row) * p->g.n + at->col;
-}
-
-DLT_CLONES static void read_rows(const Product *p, const Values *v, const Piece *at, float *x)
-{
-    if (v->low && at->cols == SIDE) {
-        dlt_amx_widen((const uint16_t *)v->at + place(p, at, 0), p->g.n, x, SIDE, at->rows);
-        return;
-    }
-    for (int64_t r = 0; r < at->rows; r++)
-        if (v->low)
-            read_row(v, place(p, at, r), at->cols, true, x + r * SIDE);
-        else
-            read_row(v, place(p, at, r), at->cols, false, x + r * SIDE);
-}
-
-DLT_CLONES static void write_rows(const Product *p, const Values *v, const Piece *at,
-                                  const float *x)
-{
-    int64_t first = place(p, at, 0), row = p->g.n;
-    if (v->low && at->cols == SIDE) {
-        dlt_amx_round(x, SIDE, (uint16_t *)v->at + first, row, at->rows);
-        return;
-    }
-    for (int64_t r = 0; r < at->rows; r++, first += row)
-        for (int64_t j = 0; j < at->cols; j++) {
-            if (v->low)
-                ((uint16_t *)v->at)[first + j] = dlt_bf16_from(x[r * SIDE + j]);
-            else
-                ((float *)v->at)[first + j] = x[r * SIDE + j];
-        }
-}
-
-DLT_CLONES static void add_bias(const Values *bias, const Piece *at, float *c)
-{
-    float b[SIDE];
-    read_row(bias, at->col, at->cols, bias->low, b);
-    DltV16 left = *(const DltV16 *)b, right = *(const DltV16 *)(b + LANES);
-    for (int64_t i = 0; i < at->rows; i++, c += SIDE) {
-        *(DltV16 *)c += left;
-        *(DltV16 *)(c + LANES) += right;
-    }
-}
-
-static void finish(const Product *p, const Piece *at, float *c)
-{
-    _Alignas(64) float saved[DLT_AMX_SUMS];
-    const DltEpilogue *e = &p->attr->ep;
-    int64_t n = at->rows * SIDE;
-    if (p->bias.at) add_bias(&p->bias, at, c);
-    if (e->save_pre) write_rows(p, &p->pre, at, c);
-    if (e->act.fn) dlt_fast_flat(&(DltFlat){.fn = e->act, .x = c, .y = c}, 0, n);
-    if (e->act_grad.fn) {
-        read_rows(p, &p->saved, at, saved);
-        dlt_fast_flat(&(DltFlat){.fn = e->act_grad, .x = c, .saved = saved, .y = c}, 0, n);
-    }
-    write_rows(p, &p->c, at, c);
-}
-
 /* ---- products ---- */
-
-/* Sums go straight to c: whole tiles of f32 without an epilogue. */
-static bool is_direct(const Product *p, const Piece *at)
-{
-    const DltEpilogue *e = &p->attr->ep;
-    return !p->turned && at->rows % DLT_AMX_ROWS == 0 && at->cols % DLT_AMX_ROWS == 0 &&
-           !p->c.low && !p->bias.at && !e->save_pre && !e->act.fn && !e->act_grad.fn;
-}
-
-/* y[c][r] = x[r][c] of 32 x 32 sums */
-DLT_CLONES static void turn_sums(const float *x, float *y)
-{
-    for (int r = 0; r < SIDE; r += LANES)
-        for (int c = 0; c < SIDE; c += LANES) {
-            DltU16 in[LANES], out[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                in[i] = *(const DltU16 *)(const void *)(x + (r + i) * SIDE + c);
-            dlt_u16_turn(in, out);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                *(DltU16 *)(void *)(y + (c + i) * SIDE + r) = out[i];
-        }
-}
-
-/* What follows the last chunk of a block of sums. */
-static void end_block(const Product *p, const Piece *at, float *sums)
-{
-    _Alignas(64) float turned[DLT_AMX_SUMS];
-    if (!p->turned) {
-        finish(p, at, sums);
-        return;
-    }
-    Piece other = {at->col, at->row, at->cols, at->rows};
-    turn_sums(sums, turned);
-    finish(p, &other, turned);
-}
 
 /* A chunk of block (i, j), whose sums are gathered in `sums` where they don't go to c. */
 static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *sums)
 {
     int64_t unit = UNIT * (int64_t)sizeof(uint16_t), row_bytes = p->g.k * (int64_t)sizeof(uint16_t);
     int64_t step = chunk * p->steps / p->chunks, end = (chunk + 1) * p->steps / p->chunks;
-    Piece at = {i * SIDE, j * SIDE, p->a.size - i * SIDE, p->b.size - j * SIDE};
-    if (at.rows > SIDE) at.rows = SIDE;
-    if (at.cols > SIDE) at.cols = SIDE;
+    DltPiece at = dlt_sums_piece(i, j, p->a.size, p->b.size);
     bool packed = p->a.packed;
     DltAmxBlock k = {.a = packed ? p->a.tiles + (i * p->steps + step) * UNIT
                                  : p->a.x + at.row * p->g.k + step * DLT_AMX_DEPTH,
@@ -287,12 +154,12 @@ static void block(const Product *p, int64_t i, int64_t j, int64_t chunk, float *
                      .a_back = end == p->steps ? overlap(p) * 2 : 0,
                      .m_tiles = at.rows > DLT_AMX_ROWS ? 2 : 1,
                      .n_tiles = at.cols > DLT_AMX_ROWS ? 2 : 1};
-    if (is_direct(p, &at)) {
-        dlt_amx_block(&k, (float *)p->c.at + place(p, &at, 0), p->g.n, chunk > 0);
+    if (dlt_sums_are_direct(&p->end, &at)) {
+        dlt_amx_block(&k, (float *)p->end.c.at + dlt_sums_place(&p->end, &at), p->g.n, chunk > 0);
         return;
     }
     dlt_amx_block(&k, sums, SIDE, chunk > 0);
-    if (chunk + 1 == p->chunks) end_block(p, &at, sums);
+    if (chunk + 1 == p->chunks) dlt_sums_end(&p->end, &at, sums);
 }
 
 /* Task t: group t % groups of block columns of band t / groups of rows. */
@@ -324,7 +191,7 @@ static void task(void *ctx, int64_t begin, int64_t end)
 /* Columns of one task use the band's chunk of a together, or lie together, as far as there is work for all threads. */
 static int64_t group_of(const Product *p, int64_t threads)
 {
-    bool far = p->c.low && p->g.m * p->g.n >= FAR;
+    bool far = p->end.c.low && p->g.m * p->g.n >= FAR;
     int64_t group = p->chunks > 1 ? MAX_GROUP : far ? NEAR_GROUP : 1;
     int64_t bands = blocks(p->a.blocks, BAND);
     while (group > 1 && bands * blocks(p->b.blocks, group) < 2 * threads)
@@ -338,10 +205,7 @@ static DltStatus launch(const DltCall *c, DltErr *err)
     const DltNode *n = c->node;
     Product p = product_of(n);
     p.a.x = c->in[p.turned], p.b.x = c->in[!p.turned];
-    p.bias = (Values){c->in[2], n->in[2] && n->in[2]->dtype == DLT_BF16};
-    p.saved = (Values){c->in[3], n->in[3] && n->in[3]->dtype == DLT_BF16};
-    p.c = (Values){c->out[0], n->out[0]->dtype == DLT_BF16};
-    p.pre = (Values){c->out[1], n->out[1] && n->out[1]->dtype == DLT_BF16};
+    p.end = dlt_sums_of(c, p.turned);
     p.group = group_of(&p, dlt_pool_threads(c->stream));
     p.b.tiles = c->work;
     p.a.tiles = p.b.tiles + units(&p, &p.b) * UNIT;

@@ -89,10 +89,6 @@ static DltStatus launch(const DltCall *c, DltErr *err)
 }
 
 static const DltKernel kernel = {"matmul.cpu.sgemm", accepts, NULL, launch};
-const DltKernel *const dlt_fast_matmul[] = {&dlt_tall_product,
-                                            &dlt_wide_product,
-                                            &dlt_fast_product,
-                                            &kernel,
-                                            &dlt_low_tile_matmul,
-                                            &dlt_low_matmul,
-                                            NULL};
+const DltKernel *const dlt_fast_matmul[] = {
+    &dlt_tall_product, &dlt_wide_product,    &dlt_fast_product, &kernel,
+    &dlt_band_product, &dlt_low_tile_matmul, &dlt_low_matmul,   NULL};
