@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { DLT_BACKEND_ABI = 8 };
+enum { DLT_BACKEND_ABI = 9 };
 
 typedef struct DltDevice DltDevice;
 typedef struct DltStream DltStream;

@@ -178,11 +178,20 @@ static void key_task(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* dqkv from do [B,T,Hq D], qkv, o and stats, each probability made again from stats.  f32; step u8 or
- * missing.  attention.h; Dao et al. 2022, appendix B.4 */
+/* The column sums of dqkv, which is written. */
+static DltStatus add_columns(const DltCall *call, DltErr *err)
+{
+    const DltTensor *dqkv = call->node->out[0];
+    DltBias last = {.axis = 2, .channels = dqkv->shape.dim[2]};
+    DltNode sums = {.attr = &last, .in = {call->node->out[0]}, .out = {call->node->out[1]}};
+    DltCall own = {.node = &sums, .in = call->out, .out = call->out + 1, .stream = call->stream};
+    return dlt_cpu_bias_bwd[0]->launch(&own, err);
+}
+
+/* dqkv from do [B,T,Hq D], qkv, o and stats, each probability made again from stats; the column sums of dqkv
+ * where they are asked for.  f32; step u8 or missing.  attention.h; Dao et al. 2022, appendix B.4 */
 static DltStatus backward(const DltCall *call, DltErr *err)
 {
-    (void)err;
     const DltTensor *qkv = call->node->in[1];
     Attention x = attention_of(call, qkv, call->in[1]);
     x.d_o = call->in[0];
@@ -193,7 +202,7 @@ static DltStatus backward(const DltCall *call, DltErr *err)
     int64_t grain = dlt_grain(8 * x.t * x.a->head_dim);
     dlt_pool_for(call->stream, rows(&x, qkv), grain, query_task, &x);
     dlt_pool_for(call->stream, rows(&x, qkv) / x.group, grain, key_task, &x);
-    return DLT_OK;
+    return call->node->out[1] ? add_columns(call, err) : DLT_OK;
 }
 
 /* ---- rope ---- */

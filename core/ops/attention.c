@@ -10,6 +10,7 @@ static void attention_text(const void *attr, char *buf, size_t size)
     dlt_attr_text(buf, size, "heads=%" PRId64, a->heads);
     if (a->kv_heads != a->heads) dlt_attr_text(buf, size, "kv_heads=%" PRId64, a->kv_heads);
     if (a->causal) dlt_attr_text(buf, size, "causal");
+    if (a->bias) dlt_attr_text(buf, size, "bias");
     if (a->window > 0) dlt_attr_text(buf, size, "window=%" PRId64, a->window);
     if (a->drop.p > 0) dlt_attr_text(buf, size, "p=%g stream=%u", (double)a->drop.p, a->drop.id);
 }
@@ -102,12 +103,14 @@ static DltStatus bwd_infer(const DltNode *n, DltShape out[], DltDtype dtype[], D
     DLT_TRY(check_buffer(n, n->in[1], err));
     out[0] = n->in[1]->shape;
     dtype[0] = n->in[1]->dtype;
+    if (((const DltAttention *)n->attr)->bias) out[1] = dlt_shape1(out[0].dim[2]);
+    dtype[1] = DLT_F32;
     return DLT_OK;
 }
 
 const DltOpDef dlt_op_attention_bwd = {.name = "attention_bwd",
                                        .n_in = 5,
-                                       .n_out = 1,
+                                       .n_out = 2,
                                        .attr_size = sizeof(DltAttention),
                                        .infer = bwd_infer,
                                        .flops = bwd_flops,

@@ -383,20 +383,6 @@ static bool fuse_norm_add(DltFuse *f, DltNode *n)
     return false;
 }
 
-/* norm gradient -> bias_bwd: the bias in front of the norm gets its gradient where dx is made. */
-static bool fuse_norm_bias(DltFuse *f, DltNode *n)
-{
-    DltTensor *dx = n->in[0], *db = n->out[0];
-    DltNode *p = dx->producer;
-    if (!p || (p->kind != DLT_OP_layer_norm_bwd && p->kind != DLT_OP_rms_norm_bwd)) return false;
-    if (p->out[0] != dx || ((const DltNorm *)p->attr)->bias || db->dtype != DLT_F32) return false;
-    if (((const DltBias *)n->attr)->axis != dx->shape.rank - 1) return false;
-    dlt_fuse_remove(f, n);
-    ((DltNorm *)dlt_fuse_edit(f, p))->bias = true;
-    dlt_fuse_set_out(f, p, p->kind == DLT_OP_layer_norm_bwd ? 3 : 2, db);
-    return true;
-}
-
 /* ---- nodes that only move data ---- */
 
 /* cast of the fetched batch: the fetch writes the type its only reader wants. */
@@ -485,7 +471,10 @@ const DltFuseRule dlt_fuse_rules[] = {
     {"norm_grad_add", "residual gradient add into the norm's gradient", DLT_OP_binary,
      fuse_norm_add},
     {"norm_bias", "gradient of a bias into the norm's gradient behind it", DLT_OP_bias_bwd,
-     fuse_norm_bias},
+     dlt_fuse_norm_bias},
+    {"attention_bias",
+     "gradient of a bias into attention's gradient, where the device has a kernel", DLT_OP_bias_bwd,
+     dlt_fuse_attention_bias},
     {"embedding_add", "a tied table's other gradient into the embedding's", DLT_OP_binary,
      dlt_fuse_embedding_add},
     {"cross_entropy", "softmax, loss and gradient in one pass", DLT_OP_cross_entropy_fwd,

@@ -219,11 +219,12 @@ static DltStatus backward(const DltCall *c, DltErr *err)
     return s;
 }
 
-/* All of one type but the statistics, which are f32. */
+/* All of one type but the statistics, which are f32; the gradient without its column sums. */
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     bool gradient = n->kind == DLT_OP_attention_bwd;
     if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (gradient && n->out[1]) return dlt_cuda_refuse(why_not, "column sums with the gradient");
     DltDtype type = n->in[0]->dtype;
     bool same = n->out[0]->dtype == type &&
                 (!gradient || (n->in[1]->dtype == type && n->in[2]->dtype == type));

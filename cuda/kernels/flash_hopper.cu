@@ -33,42 +33,26 @@ static DltStatus backward(const DltCall *c, DltErr *err)
 #else
 
 namespace fh = flash_hopper;
-/* stats [B H, T] and delta = sum(d_o o) to [B H, T / 64, 2, 64]; o, d_o [B T, H 64]. A warp takes 32 rows of a
- * head, 8 lanes a row. */
-template <typename T>
-__global__ void __launch_bounds__(BLOCK) stats_k(const T *o, const T *d_o, const float *stats,
-                                                 float *out, int batch, int heads, int tiles)
+/* db[3 C] from column sums, in order: part [4 B, C] of dq, then [B, C] of dv. Those of dk are 0: in each row of scores
+ * the gradients add up to nothing. 32 columns a block, 32 groups of rows side by side. */
+enum { TOTAL = 1024 };
+__global__ void __launch_bounds__(TOTAL) total_k(const float *part, int batch, int width, float *db)
 {
     begin();
-    int lane = (int)threadIdx.x % WARP, t = tiles * fh::KEYS;
-    int64_t unit = (int64_t)blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP;
-    if (unit >= (int64_t)batch * heads * (t / 32)) return;
-    int head = (int)(unit % heads);
-    int64_t rest = unit / heads;
-    int b = (int)(rest / (t / 32)), row = (int)(rest % (t / 32)) * 32;
-    int64_t from = (((int64_t)b * t + row + lane / 8) * heads + head) * fh::D + lane % 8 * 8;
-    Pack<T> x[8], y[8];
-    float mine = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        x[i] = load_pack(o + from + (int64_t)i * 4 * heads * fh::D);
-        y[i] = load_pack(d_o + from + (int64_t)i * 4 * heads * fh::D);
-    }
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float sum = 0;
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            sum += to_float(x[i].v[k]) * to_float(y[i].v[k]);
-        for (int k = 4; k > 0; k /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, k);
-        sum = __shfl_sync(0xffffffffu, sum, lane % 4 * 8);
-        if (lane / 4 == i) mine = sum;
-    }
-    int64_t bh = (int64_t)b * heads + head;
-    float *to = out + (bh * t + row / 64 * 64) * 2 + row % 64 + lane;
-    to[0] = stats[bh * t + row + lane] * -fh::LOG2E;
-    to[fh::QUERIES] = mine;
+    __shared__ float group[TOTAL / WARP][WARP];
+    int lane = (int)threadIdx.x % WARP, g = (int)threadIdx.x / WARP;
+    int c = (int)blockIdx.x * WARP + lane, rows = c < width ? 4 * batch : batch;
+    if (c >= width) part += (int64_t)4 * batch * width - width;
+    float sum = 0;
+#pragma unroll 4
+    for (int i = g; i < rows; i += TOTAL / WARP)
+        sum += part[(int64_t)i * width + c];
+    group[g][lane] = sum;
+    __syncthreads();
+    sum = warp_sum(group[lane][g]);
+    c = (int)blockIdx.x * WARP + g;
+    if (lane == 0) db[c < width ? c : c + width] = sum;
+    if (lane == 1 && c < width) db[c + width] = 0;
 }
 
 enum { MOST_TOKENS = 2048 /* longer ones were not measured */ };
@@ -107,16 +91,20 @@ static bool fits(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
            dlt_cuda_refuse(why_not, "the driver describes no matrices to the copy engine");
 }
 
-/* Scratch: statistics of the rows, then a block's sums for the queries of a head. */
-static size_t stats_bytes(const DltNode *n)
+/* Scratch: statistics of the rows of each block's head, then column sums, then a block's sums for the queries of a head. */
+static size_t stats_bytes(const DltNode *n, const DltDevice *dev)
 {
-    return (size_t)(heads_of(n) * n->in[1]->shape.dim[1]) * 2 * sizeof(float);
+    return (size_t)(blocks_of(n, dev) * n->in[1]->shape.dim[1]) * 2 * sizeof(float);
+}
+static size_t sums_bytes(const DltNode *n)
+{
+    return n->out[1] ? (size_t)(heads_of(n) * fh::D) * (fh::WARPS + 1) * sizeof(float) : 0;
 }
 static DltStatus prepare(const DltNode *n, DltDevice *dev, DltPrep *p, DltErr *err)
 {
     (void)err;
     size_t head = (size_t)n->in[1]->shape.dim[1] * fh::D * sizeof(float);
-    p->work_bytes = stats_bytes(n) + (size_t)blocks_of(n, dev) * head;
+    p->work_bytes = stats_bytes(n, dev) + sums_bytes(n) + (size_t)blocks_of(n, dev) * head;
     return DLT_OK;
 }
 
@@ -126,23 +114,27 @@ template <typename T> static DltStatus backward_as(const DltCall *c, DltErr *err
     const DltDevice *dev = c->stream->dev;
     const DltAttention *a = (const DltAttention *)n->attr;
     int64_t batch = n->in[1]->shape.dim[0], t = n->in[1]->shape.dim[1], rows = batch * t;
-    int64_t width = a->heads * fh::D, units = rows * a->heads / WARP;
-    float *stats = (float *)c->work;
-    CUtensorMap d_o, qkv, dqkv;
+    int64_t width = a->heads * fh::D;
+    char *work = (char *)c->work;
+    CUtensorMap d_o, qkv, o, dqkv;
     fh::Problem p;
     p.batch = (int)batch, p.heads = (int)a->heads, p.tiles = (int)(t / fh::KEYS);
     p.scale = (float)a->scale, p.scale2 = (float)a->scale * fh::LOG2E;
-    p.stats = stats, p.scratch = (float *)((char *)c->work + stats_bytes(n)), p.dqkv = c->out[0];
+    p.lse = (const float *)c->in[3], p.dqkv = c->out[0];
+    p.stats = (float *)work, work += stats_bytes(n, dev);
+    p.sums = n->out[1] ? (float *)work : nullptr, work += sums_bytes(n);
+    p.scratch = (float *)work;
     DltDtype type = n->in[1]->dtype;
     DLT_TRY(tensor_map(c, Matrix{c->in[0], type, rows, width, fh::QUERIES}, &d_o, err));
     DLT_TRY(tensor_map(c, Matrix{c->in[1], type, rows, 3 * width, fh::QUERIES}, &qkv, err));
+    DLT_TRY(tensor_map(c, Matrix{c->in[2], type, rows, width, fh::QUERIES}, &o, err));
     DLT_TRY(tensor_map(c, Matrix{c->out[0], type, rows, 3 * width, fh::WARP_ROWS}, &dqkv, err));
-    DLT_TRY(enqueue(c, err, stats_k<T>, (unsigned)ceil_div(units, BLOCK / WARP), BLOCK, 0,
-                    (const T *)c->in[2], (const T *)c->in[0], (const float *)c->in[3], stats,
-                    p.batch, p.heads, p.tiles));
     auto kernel = a->causal ? fh::backward_k<T, true> : fh::backward_k<T, false>;
-    return enqueue(c, err, kernel, (unsigned)blocks_of(n, dev), fh::THREADS, sizeof(fh::Shared),
-                   qkv, d_o, dqkv, p);
+    DLT_TRY(enqueue(c, err, kernel, (unsigned)blocks_of(n, dev), fh::THREADS, sizeof(fh::Shared),
+                    qkv, d_o, o, dqkv, p));
+    if (!p.sums) return DLT_OK;
+    return enqueue(c, err, total_k, (unsigned)(2 * width / WARP), TOTAL, 0, (const float *)p.sums,
+                   p.batch, (int)width, (float *)c->out[1]);
 }
 static DltStatus backward(const DltCall *c, DltErr *err)
 {
@@ -155,13 +147,14 @@ static DltStatus backward(const DltCall *c, DltErr *err)
 } // namespace
 
 extern "C" {
-extern const DltKernel dlt_cuda_attention_bwd_plain;
-
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     const DltAttention *a = (const DltAttention *)n->attr;
     DltDtype type = n->in[1]->dtype;
-    if (!dlt_cuda_attention_bwd_plain.accepts(n, dev, why_not)) return false;
+    if (!dlt_cuda_accepts_plain(n, dev, why_not)) return false;
+    if (n->in[0]->dtype != type || n->in[2]->dtype != type || n->out[0]->dtype != type ||
+        n->in[3]->dtype != DLT_F32)
+        return dlt_cuda_refuse(why_not, "tensors differ in type");
     if (type != DLT_BF16 && type != DLT_F16)
         return dlt_cuda_refuse(why_not, "%s: a 16-bit type is needed", dlt_dtype_name(type));
     if (a->drop.p > 0 || a->kv_heads != a->heads || a->window > 0)

@@ -25,8 +25,11 @@ enum {
     STEP_BYTES = QUERIES * D * 2,
     SUMS = 32,    /* of a thread, of 64 x 64 */
     OPERAND = 16, /* the same in pairs of 16 bits */
-    HELD = 3,     /* last steps whose sums stay in shared memory */
-    WARP_ROWS = 16
+    OUTPUTS = 2,  /* of the forward pass: o */
+    HELD = 2,     /* last steps whose sums stay in shared memory */
+    WARP_ROWS = 16,
+    HELPERS = 2, /* warps that make statistics */
+    HELPER_ROWS = QUERIES / HELPERS
 };
 
 constexpr float LOG2E = 1.4426950408889634f;
@@ -34,19 +37,24 @@ constexpr float LOG2E = 1.4426950408889634f;
 struct Shared {
     unsigned char key[2][TILE_BYTES], value[TILE_BYTES];              /* [128][64] */
     unsigned char query[STAGES][STEP_BYTES], d_o[STAGES][STEP_BYTES]; /* [64][64] */
+    unsigned char o[OUTPUTS][STEP_BYTES];                             /* [64][64] */
     unsigned char score[SCORES][TILE_BYTES];                          /* [128 keys][64 queries] */
     unsigned char out[2][2][STEP_BYTES]; /* a group's dk, dv on their way out */
     float4 held[HELD][SUMS / 4][GROUP];
     float stats[STAGES][2][QUERIES];
     unsigned long long full[STAGES], empty[STAGES], made[SCORES], used[SCORES];
     unsigned long long key_full[2], key_empty[2], value_full, value_empty;
+    unsigned long long o_full[OUTPUTS], o_empty[OUTPUTS], stats_full;
 };
 
 struct Problem {
     int batch, heads, tiles; /* of 128 along T */
     float scale, scale2;     /* scale2 = scale log2(e) */
-    const float *stats;      /* [B H, T / 64, 2, 64]: -stats log2(e), delta */
-    float *scratch;          /* [blocks, T, 64] */
+
+    const float *lse; /* [B H, T]: log sum exp of the scores */
+    float *stats;     /* [blocks, T / 64, 2, 64]: -lse log2(e), delta */
+    float *scratch;   /* [blocks, T, 64] */
+    float *sums;      /* of columns: of dq [4 B, H 64], then of d_o [B, H 64]; or NULL */
     void *dqkv;
 };
 
@@ -73,18 +81,115 @@ struct Heads {
     }
 };
 
+/* ---- statistics ---- */
+
+/* delta = sum(d_o o) of row `row` of two tiles [64][64] in rows of 128 bytes, swizzled: neighbours read different
+ * banks. */
+template <typename T>
+__device__ __forceinline__ float make_delta(const unsigned char *o, const unsigned char *d_o,
+                                            int row)
+{
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < 8; i++) {
+        int at = row * 128 + (i ^ row % 8) * 16;
+        Pack<T> x = load_pack((const T *)(o + at)), y = load_pack((const T *)(d_o + at));
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            sum += to_float(x.v[e]) * to_float(y.v[e]);
+    }
+    return sum;
+}
+/* Statistics of a head's steps while its first tile of keys is worked at; for the other tiles they go to scratch.
+ * One of the HELPERS warps behind the first. */
+template <typename T, bool CAUSAL>
+__device__ __forceinline__ void make_stats(Shared &s, const Problem &p)
+{
+    Turn<STAGES> t;
+    Turn<OUTPUTS> ot;
+    int steps = 2 * p.tiles, at = (int)threadIdx.x - WARP;
+    for (Heads h; h.inside(p); h.next()) {
+        float *to = p.stats + (int64_t)blockIdx.x * steps * 2 * QUERIES + at;
+        const float *lse = p.lse + (int64_t)h.head * steps * QUERIES + at;
+        for (int i = 0; i < steps; i++, t.next(), ot.next()) {
+            float m = lse[i * QUERIES] * -LOG2E;
+            bar_wait(&s.o_full[ot.slot], ot.phase);
+            float delta = make_delta<T>(s.o[ot.slot], s.d_o[t.slot], at);
+            bar_arrive_warp(&s.o_empty[ot.slot]);
+            s.stats[t.slot][0][at] = to[i * 2 * QUERIES] = m;
+            s.stats[t.slot][1][at] = to[i * 2 * QUERIES + QUERIES] = delta;
+            bar_arrive_warp(&s.full[t.slot]);
+        }
+        publish_memory();
+        bar_arrive_warp(&s.stats_full);
+        t.skip(CAUSAL ? p.tiles * (p.tiles - 1) : steps * (p.tiles - 1));
+    }
+}
+
+/* Column sums of d_o, a head's row of p.sums: those of dv, as the weights of a query add up to one. By the last warp of the
+ * first group, 8 columns a lane, while the first tile of keys is worked at. */
+template <typename T, bool CAUSAL>
+__device__ __forceinline__ void add_d_o(Shared &s, const Problem &p)
+{
+    Turn<STAGES> t;
+    Turn<OUTPUTS> ot;
+    int steps = 2 * p.tiles, lane = (int)threadIdx.x % WARP, first = lane / 8 * 128;
+    for (Heads h; h.inside(p); h.next()) {
+        float sum[8] = {};
+        for (int i = 0; i < steps; i++, t.next(), ot.next()) {
+            bar_wait(&s.o_full[ot.slot], ot.phase);
+            const unsigned char *from = s.d_o[t.slot] + first;
+#pragma unroll 2
+            for (int k = 0; k < QUERIES / 4; k++, from += 4 * 128) {
+                int part = (lane ^ (lane / 8 + k % 2 * 4)) % 8;
+                Pack<T> x = load_pack((const T *)(from + part * 16));
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    sum[e] += to_float(x.v[e]);
+            }
+            bar_arrive_warp(&s.o_empty[ot.slot]);
+        }
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            for (int far = 8; far < WARP; far *= 2)
+                sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], far);
+        int64_t row = p.batch * WARPS + h.head / p.heads;
+        float4 *to = (float4 *)(p.sums + row * p.heads * D + h.col(p)) + lane * 2;
+        if (lane < 8) to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        if (lane < 8) to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+        t.skip(CAUSAL ? p.tiles * (p.tiles - 1) : steps * (p.tiles - 1));
+    }
+}
+
+/* ---- operands ---- */
+
+/* The operands of a step of the first tile, from which its statistics are made. */
+__device__ __forceinline__ void bring_first(Shared &s, const CUtensorMap *qkv,
+                                            const CUtensorMap *d_o, const CUtensorMap *o, int slot,
+                                            Turn<OUTPUTS> &ot, int col, int row)
+{
+    bar_expect(&s.full[slot], STEP_BYTES);
+    bring<false>(s.query[slot], qkv, &s.full[slot], col, row);
+    bar_wait(&s.o_empty[ot.slot], ot.phase ^ 1);
+    bar_expect(&s.o_full[ot.slot], 2 * STEP_BYTES);
+    bring<false>(s.d_o[slot], d_o, &s.o_full[ot.slot], col, row);
+    bring<true>(s.o[ot.slot], o, &s.o_full[ot.slot], col, row);
+    ot.next();
+}
 /* One thread. */
 template <bool CAUSAL>
 __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUtensorMap *qkv,
-                                          const CUtensorMap *d_o)
+                                          const CUtensorMap *d_o, const CUtensorMap *o)
 {
     Turn<STAGES> t;
+    Turn<OUTPUTS> ot;
     Turn<2> kt;
-    Turn<1> vt;
+    Turn<1> vt, st;
     int width = p.heads * D, steps = 2 * p.tiles;
-    for (Heads h; h.inside(p); h.next()) {
+    for (Heads h; h.inside(p); h.next(), st.next()) {
         int row = h.row(p), col = h.col(p);
-        const float *stats = p.stats + (int64_t)h.head * steps * 2 * QUERIES;
+
+        const float *stats = p.stats + (int64_t)blockIdx.x * steps * 2 * QUERIES;
         for (int j = 0; j < p.tiles; j++, kt.next(), vt.next()) {
             int r = row + j * KEYS;
             bar_wait(&s.key_empty[kt.slot], kt.phase ^ 1);
@@ -96,9 +201,15 @@ __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUt
             bar_expect(&s.value_full, TILE_BYTES);
             bring<true>(s.value, qkv, &s.value_full, 2 * width + col, r);
             bring<true>(s.value + STEP_BYTES, qkv, &s.value_full, 2 * width + col, r + QUERIES);
+            if (j == 1) bar_wait(&s.stats_full, st.phase);
             for (int i = CAUSAL ? 2 * j : 0; i < steps; i++, t.next()) {
                 void *full = &s.full[t.slot];
                 bar_wait(&s.empty[t.slot], t.phase ^ 1);
+                if (j == 0) {
+                    bring_first(s, qkv, d_o, o, t.slot, ot, col, row + i * QUERIES);
+                    continue;
+                }
+                bar_arrive_many(full, HELPERS);
                 bar_expect(full, 2 * STEP_BYTES + (int)sizeof s.stats[0]);
                 bring<false>(s.query[t.slot], qkv, full, col, row + i * QUERIES);
                 bring_bytes(s.stats[t.slot], stats + i * 2 * QUERIES, full, sizeof s.stats[0]);
@@ -230,6 +341,42 @@ __device__ __forceinline__ void wait_sent()
     __syncwarp();
 }
 
+/* Lanes that lie 4 HALF apart have sums of the same columns: the upper one takes the upper HALF of both, the
+ * other the rest. */
+template <int HALF> __device__ __forceinline__ void halve_columns(float (&s)[8])
+{
+    bool upper = threadIdx.x & 4 * HALF;
+#pragma unroll
+    for (int j = 0; j < HALF; j++) {
+        float kept = upper ? s[j + HALF] : s[j], given = upper ? s[j] : s[j + HALF];
+        s[j] = kept + __shfl_xor_sync(0xffffffffu, given, 4 * HALF);
+    }
+}
+/* Column 2 lane + NEXT of 64: its sum over the 16 rows of a warp. */
+template <int NEXT> __device__ __forceinline__ float sum_column(const float (&d)[SUMS])
+{
+    float s[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        s[j] = d[4 * j + NEXT] + d[4 * j + NEXT + 2];
+    halve_columns<4>(s);
+    halve_columns<2>(s);
+    halve_columns<1>(s);
+    return s[0];
+}
+/* The column sums of a warp's 16 rows, times scale, become (first) or are added to the 64 at `to`. Exact in order:
+ * nobody else adds there. */
+__device__ __forceinline__ void add_columns(float *to, const float (&d)[SUMS], float scale,
+                                            bool first)
+{
+    float x = sum_column<0>(d) * scale, y = sum_column<1>(d) * scale;
+    to += threadIdx.x % WARP * 2;
+    if (first)
+        __stcg((float2 *)to, make_float2(x, y));
+    else
+        asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1,%2};" ::"l"(to), "f"(x), "f"(y)
+                     : "memory");
+}
 /* What a thread of a group has: sums of its 64 keys and the scores of the step, operands of the tile. */
 struct Keys {
     float dk[SUMS], dv[SUMS], x[SUMS];
@@ -401,17 +548,25 @@ __device__ __forceinline__ void leave_sums(const Place &at, const float (&dq)[SU
     }
 }
 
+/* All sums of the queries of a step are there; a row of column sums for each of the 4 warps. */
+template <typename T>
+__device__ __forceinline__ void finish_queries(const Problem &p, const Heads &h, int step,
+                                               const float (&dq)[SUMS])
+{
+    int64_t width = (int64_t)p.heads * D, row = h.row(p) + step * QUERIES;
+    store_sums<T>((T *)p.dqkv + row * 3 * width + h.col(p), 3 * width, dq, p.scale);
+    int line = h.head / p.heads * WARPS + (int)threadIdx.x % GROUP / WARP;
+    if (p.sums) add_columns(p.sums + line * width + h.col(p), dq, p.scale, step == 0);
+}
 /* Gradients of the queries. */
 template <typename T, bool CAUSAL>
 __device__ __forceinline__ void make_queries(Shared &s, const Problem &p)
 {
     Turn<SCORES> d;
     Turn<2> kt;
-    int64_t width = 3 * (int64_t)p.heads * D;
     int steps = 2 * p.tiles, thread = (int)threadIdx.x % GROUP;
     float4 *scratch = (float4 *)p.scratch + (int64_t)blockIdx.x * p.tiles * KEYS * D / 4 + thread;
     for (Heads h; h.inside(p); h.next()) {
-        T *to = (T *)p.dqkv + h.row(p) * width + h.col(p);
         for (int j = 0; j < p.tiles; j++, kt.next()) {
             bar_wait(&s.key_full[kt.slot], kt.phase);
             for (int i = CAUSAL ? 2 * j : 0; i < steps; i++, d.next()) {
@@ -429,7 +584,7 @@ __device__ __forceinline__ void make_queries(Shared &s, const Problem &p)
                 settle(dq);
                 bar_arrive_warp(&s.used[d.slot]);
                 if (at.last)
-                    store_sums<T>(to + i * QUERIES * width, width, dq, p.scale);
+                    finish_queries<T>(p, h, i, dq);
                 else
                     leave_sums(at, dq);
             }
@@ -438,15 +593,18 @@ __device__ __forceinline__ void make_queries(Shared &s, const Problem &p)
     }
 }
 
-__device__ __forceinline__ void init_barriers(Shared &s)
+__device__ __forceinline__ void init_barriers(Shared &s, const Problem &p)
 {
     for (int i = 0; i < STAGES; i++)
-        bar_init(&s.full[i], 1), bar_init(&s.empty[i], 2 * WARPS);
+        bar_init(&s.full[i], 1 + HELPERS), bar_init(&s.empty[i], 2 * WARPS);
     for (int i = 0; i < SCORES; i++)
         bar_init(&s.made[i], 2 * WARPS), bar_init(&s.used[i], WARPS);
     for (int i = 0; i < 2; i++)
         bar_init(&s.key_full[i], 1), bar_init(&s.key_empty[i], 3 * WARPS);
     bar_init(&s.value_full, 1), bar_init(&s.value_empty, 2 * WARPS);
+    for (int i = 0; i < OUTPUTS; i++)
+        bar_init(&s.o_full[i], 1), bar_init(&s.o_empty[i], HELPERS + (p.sums != nullptr));
+    bar_init(&s.stats_full, HELPERS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -455,21 +613,28 @@ __device__ __forceinline__ void init_barriers(Shared &s)
 template <typename T, bool CAUSAL>
 __global__ void __launch_bounds__(THREADS, 1)
     backward_k(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap d_o,
-               const __grid_constant__ CUtensorMap dqkv, const __grid_constant__ Problem p)
+               const __grid_constant__ CUtensorMap o, const __grid_constant__ CUtensorMap dqkv,
+               const __grid_constant__ Problem p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared &s = *(Shared *)shared_bytes;
     /* by way of a shuffle the compiler knows that all threads of a warp agree */
     int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / GROUP, 0);
-    if (threadIdx.x == 0) init_barriers(s);
+    if (threadIdx.x == 0) init_barriers(s, p);
     begin();
+
     __syncthreads();
     if (group == 0) {
-        fewer_registers<24>();
-        if (threadIdx.x == 0) bring_all<CAUSAL>(s, p, &qkv, &d_o);
+        fewer_registers<32>();
+        if (threadIdx.x == 0)
+            bring_all<CAUSAL>(s, p, &qkv, &d_o, &o);
+        else if (threadIdx.x >= WARP && threadIdx.x < (1 + HELPERS) * WARP)
+            make_stats<T, CAUSAL>(s, p);
+        else if (threadIdx.x >= (1 + HELPERS) * WARP && p.sums)
+            add_d_o<T, CAUSAL>(s, p);
     } else if (group == 1) {
-        fewer_registers<72>();
+        fewer_registers<64>();
         make_queries<T, CAUSAL>(s, p);
     } else {
         more_registers<208>();

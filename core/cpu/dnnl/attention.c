@@ -245,8 +245,9 @@ static DltStatus backward(const DltCall *call, DltErr *err)
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
     (void)dev;
-    if (dlt_dnnl_block() > 0) return dlt_kernel_accepts_plain(n, why_not);
-    snprintf(why_not->text, sizeof why_not->text, "for AVX2 and AVX-512");
+    bool sums = n->kind == DLT_OP_attention_bwd && n->out[1];
+    if (dlt_dnnl_block() > 0 && !sums) return dlt_kernel_accepts_plain(n, why_not);
+    snprintf(why_not->text, sizeof why_not->text, "for AVX2 and AVX-512, without column sums");
     return false;
 }
 

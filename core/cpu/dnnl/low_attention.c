@@ -317,11 +317,12 @@ static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
     const DltTensor *stats = n->kind == DLT_OP_attention_fwd ? n->out[1] : n->in[3];
     bool low = n->out[0]->dtype == DLT_BF16 && dlt_heads_qkv(n)->dtype == DLT_BF16 &&
                n->in[0]->dtype == DLT_BF16 && stats->dtype == DLT_F32;
-    if (n->kind == DLT_OP_attention_bwd) low = low && n->in[2]->dtype == DLT_BF16;
+    if (n->kind == DLT_OP_attention_bwd) low = low && n->in[2]->dtype == DLT_BF16 && !n->out[1];
     if (low && dlt_amx_there() && a->head_dim <= D_MAX && dlt_heads_qkv(n)->shape.dim[1] <= T_MAX)
         return true;
     snprintf(why_not->text, sizeof why_not->text,
-             "for bf16, up to %d tokens, heads up to %d, with matrix tiles", T_MAX, D_MAX);
+             "for bf16, up to %d tokens, heads up to %d, with matrix tiles, without column sums",
+             T_MAX, D_MAX);
     return false;
 }
 
