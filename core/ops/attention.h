@@ -7,7 +7,8 @@
  *     o[i] = sum_j drop(p[i, j]) v[j];  stats[i] = log sum_j exp s[i, j].  Vaswani et al. 2017, eq. 1.
  *     i sees j when j <= i (causal) and |i - j| < window (window > 0).
  *   attention_bwd: do, qkv, o, stats, step -> dqkv, column sums of dqkv f32 [(Hq + 2 Hkv) D] (when attr.bias: the
- *     gradient of a bias in front, put there by the fuse pass).  With delta[i] = do[i] . o[i],
+ *     gradient of a bias in front, put there by the fuse pass; as o and stats are those of qkv, rows of p add up to
+ *     one and rows of ds to nothing, so without dropout the sums of dv are those of do, and those of dk are 0). With delta[i] = do[i] . o[i],
  *     g[i, j] = drop(do[i] . v[j]): dv[j] = sum_i drop(p) do[i], ds = p (g - delta),
  *     dq[i] = scale sum_j ds k[j], dk[j] = scale sum_i ds q[i].  Dao et al. 2022, appendix B.
  *   drop: element (b, h, i, j) is kept when the draw of number ((b Hq + h) T + i) T4 + j says so, T4

@@ -8,53 +8,34 @@
 #ifndef DLT_FLASH_HOPPER_CUH
 #define DLT_FLASH_HOPPER_CUH
 
-#include "cuda/kernels/hopper.cuh"
+#include "cuda/kernels/flash_square.cuh"
 
 namespace flash_hopper
 {
-using namespace hopper;
-
 enum {
-    D = 64,
-    KEYS = 128,
-    QUERIES = 64,
     STAGES = 4, /* of queries */
     SCORES = 2, /* of gradients of scores */
     THREADS = 4 * GROUP,
-    TILE_BYTES = KEYS * D * 2,
-    STEP_BYTES = QUERIES * D * 2,
-    SUMS = 32,    /* of a thread, of 64 x 64 */
-    OPERAND = 16, /* the same in pairs of 16 bits */
-    OUTPUTS = 2,  /* of the forward pass: o */
-    HELD = 2,     /* last steps whose sums stay in shared memory */
-    WARP_ROWS = 16,
-    HELPERS = 2, /* warps that make statistics */
-    HELPER_ROWS = QUERIES / HELPERS
+    HELD = 3 /* last steps whose sums stay in shared memory */
 };
-
-constexpr float LOG2E = 1.4426950408889634f;
 
 struct Shared {
     unsigned char key[2][TILE_BYTES], value[TILE_BYTES];              /* [128][64] */
     unsigned char query[STAGES][STEP_BYTES], d_o[STAGES][STEP_BYTES]; /* [64][64] */
-    unsigned char o[OUTPUTS][STEP_BYTES];                             /* [64][64] */
     unsigned char score[SCORES][TILE_BYTES];                          /* [128 keys][64 queries] */
     unsigned char out[2][2][STEP_BYTES]; /* a group's dk, dv on their way out */
     float4 held[HELD][SUMS / 4][GROUP];
     float stats[STAGES][2][QUERIES];
     unsigned long long full[STAGES], empty[STAGES], made[SCORES], used[SCORES];
     unsigned long long key_full[2], key_empty[2], value_full, value_empty;
-    unsigned long long o_full[OUTPUTS], o_empty[OUTPUTS], stats_full;
 };
 
 struct Problem {
     int batch, heads, tiles; /* of 128 along T */
     float scale, scale2;     /* scale2 = scale log2(e) */
-
-    const float *lse; /* [B H, T]: log sum exp of the scores */
-    float *stats;     /* [blocks, T / 64, 2, 64]: -lse log2(e), delta */
-    float *scratch;   /* [blocks, T, 64] */
-    float *sums;      /* of columns: of dq [4 B, H 64], then of d_o [B, H 64]; or NULL */
+    const float *stats;      /* [B H, T / 64, 2, 64]: -stats log2(e), delta */
+    float *scratch;          /* [blocks, T, 64] */
+    float *sums;             /* of columns: of dq [4 B, H 64], of d_o [B T / 128, H 64]; or NULL */
     void *dqkv;
 };
 
@@ -81,115 +62,18 @@ struct Heads {
     }
 };
 
-/* ---- statistics ---- */
-
-/* delta = sum(d_o o) of row `row` of two tiles [64][64] in rows of 128 bytes, swizzled: neighbours read different
- * banks. */
-template <typename T>
-__device__ __forceinline__ float make_delta(const unsigned char *o, const unsigned char *d_o,
-                                            int row)
-{
-    float sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < 8; i++) {
-        int at = row * 128 + (i ^ row % 8) * 16;
-        Pack<T> x = load_pack((const T *)(o + at)), y = load_pack((const T *)(d_o + at));
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            sum += to_float(x.v[e]) * to_float(y.v[e]);
-    }
-    return sum;
-}
-/* Statistics of a head's steps while its first tile of keys is worked at; for the other tiles they go to scratch.
- * One of the HELPERS warps behind the first. */
-template <typename T, bool CAUSAL>
-__device__ __forceinline__ void make_stats(Shared &s, const Problem &p)
-{
-    Turn<STAGES> t;
-    Turn<OUTPUTS> ot;
-    int steps = 2 * p.tiles, at = (int)threadIdx.x - WARP;
-    for (Heads h; h.inside(p); h.next()) {
-        float *to = p.stats + (int64_t)blockIdx.x * steps * 2 * QUERIES + at;
-        const float *lse = p.lse + (int64_t)h.head * steps * QUERIES + at;
-        for (int i = 0; i < steps; i++, t.next(), ot.next()) {
-            float m = lse[i * QUERIES] * -LOG2E;
-            bar_wait(&s.o_full[ot.slot], ot.phase);
-            float delta = make_delta<T>(s.o[ot.slot], s.d_o[t.slot], at);
-            bar_arrive_warp(&s.o_empty[ot.slot]);
-            s.stats[t.slot][0][at] = to[i * 2 * QUERIES] = m;
-            s.stats[t.slot][1][at] = to[i * 2 * QUERIES + QUERIES] = delta;
-            bar_arrive_warp(&s.full[t.slot]);
-        }
-        publish_memory();
-        bar_arrive_warp(&s.stats_full);
-        t.skip(CAUSAL ? p.tiles * (p.tiles - 1) : steps * (p.tiles - 1));
-    }
-}
-
-/* Column sums of d_o, a head's row of p.sums: those of dv, as the weights of a query add up to one. By the last warp of the
- * first group, 8 columns a lane, while the first tile of keys is worked at. */
-template <typename T, bool CAUSAL>
-__device__ __forceinline__ void add_d_o(Shared &s, const Problem &p)
-{
-    Turn<STAGES> t;
-    Turn<OUTPUTS> ot;
-    int steps = 2 * p.tiles, lane = (int)threadIdx.x % WARP, first = lane / 8 * 128;
-    for (Heads h; h.inside(p); h.next()) {
-        float sum[8] = {};
-        for (int i = 0; i < steps; i++, t.next(), ot.next()) {
-            bar_wait(&s.o_full[ot.slot], ot.phase);
-            const unsigned char *from = s.d_o[t.slot] + first;
-#pragma unroll 2
-            for (int k = 0; k < QUERIES / 4; k++, from += 4 * 128) {
-                int part = (lane ^ (lane / 8 + k % 2 * 4)) % 8;
-                Pack<T> x = load_pack((const T *)(from + part * 16));
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    sum[e] += to_float(x.v[e]);
-            }
-            bar_arrive_warp(&s.o_empty[ot.slot]);
-        }
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            for (int far = 8; far < WARP; far *= 2)
-                sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], far);
-        int64_t row = p.batch * WARPS + h.head / p.heads;
-        float4 *to = (float4 *)(p.sums + row * p.heads * D + h.col(p)) + lane * 2;
-        if (lane < 8) to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
-        if (lane < 8) to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
-        t.skip(CAUSAL ? p.tiles * (p.tiles - 1) : steps * (p.tiles - 1));
-    }
-}
-
-/* ---- operands ---- */
-
-/* The operands of a step of the first tile, from which its statistics are made. */
-__device__ __forceinline__ void bring_first(Shared &s, const CUtensorMap *qkv,
-                                            const CUtensorMap *d_o, const CUtensorMap *o, int slot,
-                                            Turn<OUTPUTS> &ot, int col, int row)
-{
-    bar_expect(&s.full[slot], STEP_BYTES);
-    bring<false>(s.query[slot], qkv, &s.full[slot], col, row);
-    bar_wait(&s.o_empty[ot.slot], ot.phase ^ 1);
-    bar_expect(&s.o_full[ot.slot], 2 * STEP_BYTES);
-    bring<false>(s.d_o[slot], d_o, &s.o_full[ot.slot], col, row);
-    bring<true>(s.o[ot.slot], o, &s.o_full[ot.slot], col, row);
-    ot.next();
-}
 /* One thread. */
 template <bool CAUSAL>
 __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUtensorMap *qkv,
-                                          const CUtensorMap *d_o, const CUtensorMap *o)
+                                          const CUtensorMap *d_o)
 {
     Turn<STAGES> t;
-    Turn<OUTPUTS> ot;
     Turn<2> kt;
-    Turn<1> vt, st;
+    Turn<1> vt;
     int width = p.heads * D, steps = 2 * p.tiles;
-    for (Heads h; h.inside(p); h.next(), st.next()) {
+    for (Heads h; h.inside(p); h.next()) {
         int row = h.row(p), col = h.col(p);
-
-        const float *stats = p.stats + (int64_t)blockIdx.x * steps * 2 * QUERIES;
+        const float *stats = p.stats + (int64_t)h.head * steps * 2 * QUERIES;
         for (int j = 0; j < p.tiles; j++, kt.next(), vt.next()) {
             int r = row + j * KEYS;
             bar_wait(&s.key_empty[kt.slot], kt.phase ^ 1);
@@ -201,15 +85,9 @@ __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUt
             bar_expect(&s.value_full, TILE_BYTES);
             bring<true>(s.value, qkv, &s.value_full, 2 * width + col, r);
             bring<true>(s.value + STEP_BYTES, qkv, &s.value_full, 2 * width + col, r + QUERIES);
-            if (j == 1) bar_wait(&s.stats_full, st.phase);
             for (int i = CAUSAL ? 2 * j : 0; i < steps; i++, t.next()) {
                 void *full = &s.full[t.slot];
                 bar_wait(&s.empty[t.slot], t.phase ^ 1);
-                if (j == 0) {
-                    bring_first(s, qkv, d_o, o, t.slot, ot, col, row + i * QUERIES);
-                    continue;
-                }
-                bar_arrive_many(full, HELPERS);
                 bar_expect(full, 2 * STEP_BYTES + (int)sizeof s.stats[0]);
                 bring<false>(s.query[t.slot], qkv, full, col, row + i * QUERIES);
                 bring_bytes(s.stats[t.slot], stats + i * 2 * QUERIES, full, sizeof s.stats[0]);
@@ -217,41 +95,6 @@ __device__ __forceinline__ void bring_all(Shared &s, const Problem &p, const CUt
             }
         }
     }
-}
-
-/* The 16 bytes of depth k that a lane names in its group's tile [64][64], rows of 128 bytes, swizzled. */
-__device__ __forceinline__ unsigned place(const unsigned char *tile, int k)
-{
-    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x % GROUP / WARP * 16 + lane % 16;
-    return at(tile) + (unsigned)row * 128 + (unsigned)((2 * k + lane / 16) ^ row % 8) * 16;
-}
-/* A group's 64 rows of keys or values as operand a: 4 depths of 16. */
-__device__ __forceinline__ void load_operand_a(const unsigned char *tile, unsigned (&a)[OPERAND])
-{
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        warp_load_at(a + 4 * k, place(tile, k));
-}
-/* d = a b^T: rows of b are rows of the step. */
-template <typename T>
-__device__ __forceinline__ void product_straight(float (&d)[SUMS], const unsigned (&a)[16],
-                                                 const unsigned char *b)
-{
-    unsigned long long o = operand(at(b));
-    multiply<T, 0, 0>(d, a, o);
-#pragma unroll
-    for (int k = 1; k < 4; k++)
-        multiply<T, 0, 1>(d, a + 4 * k, o + (unsigned)(k * STRAIGHT_STEP >> 4));
-}
-/* d += a b. */
-template <typename T>
-__device__ __forceinline__ void product_turned(float (&d)[SUMS], const unsigned (&a)[16],
-                                               const unsigned char *b)
-{
-    unsigned long long o = operand(at(b));
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        multiply<T, 1, 1>(d, a + 4 * k, o + (unsigned)(k * TURNED_STEP >> 4));
 }
 
 /* d[4 j + ..]: columns 8 j + 2 (lane % 4) and the next, of row lane / 4 of the warp's 16, then of the row 8
@@ -297,86 +140,7 @@ __device__ __forceinline__ void score_gradient(const float (&w)[SUMS], const flo
             pair<T>(w[4 * j + 2] * (g[4 * j + 2] - m.x), w[4 * j + 3] * (g[4 * j + 3] - m.y));
     }
 }
-/* 64 x 64 values of a group, a warp 16 rows, as rows of 128 bytes. */
-__device__ __forceinline__ void put_square(unsigned char *tile, const unsigned (&r)[OPERAND])
-{
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        store_matrices(place(tile, k), r + 4 * k);
-}
-/* 64 x 64 sums times scale to rows of `width` elements. */
-template <typename T>
-__device__ __forceinline__ void store_sums(T *to, int64_t width, const float (&d)[SUMS],
-                                           float scale)
-{
-    int lane = (int)threadIdx.x % WARP, row = (int)threadIdx.x % GROUP / WARP * 16 + lane / 4;
-    to += row * width + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        *(unsigned *)(to + 8 * j) = pair<T>(d[4 * j] * scale, d[4 * j + 1] * scale);
-        *(unsigned *)(to + 8 * width + 8 * j) = pair<T>(d[4 * j + 2] * scale, d[4 * j + 3] * scale);
-    }
-}
 
-/* The same by way of shared memory: `tile` of the group goes to the boxes at that column and row of the result. */
-template <typename T>
-__device__ __forceinline__ void send_sums(unsigned char *tile, const CUtensorMap *to, int col,
-                                          int row, const float (&d)[SUMS], float scale)
-{
-    int warp = (int)threadIdx.x % GROUP / WARP;
-    unsigned r[OPERAND];
-#pragma unroll
-    for (int i = 0; i < OPERAND; i++)
-        r[i] = pair<T>(d[2 * i] * scale, d[2 * i + 1] * scale);
-    put_square(tile, r);
-    publish();
-    __syncwarp();
-    if (threadIdx.x % WARP == 0)
-        take<true>(to, tile + warp * WARP_ROWS * 128, col, row + warp * WARP_ROWS);
-}
-/* What was sent before has left shared memory. */
-__device__ __forceinline__ void wait_sent()
-{
-    if (threadIdx.x % WARP == 0) taken();
-    __syncwarp();
-}
-
-/* Lanes that lie 4 HALF apart have sums of the same columns: the upper one takes the upper HALF of both, the
- * other the rest. */
-template <int HALF> __device__ __forceinline__ void halve_columns(float (&s)[8])
-{
-    bool upper = threadIdx.x & 4 * HALF;
-#pragma unroll
-    for (int j = 0; j < HALF; j++) {
-        float kept = upper ? s[j + HALF] : s[j], given = upper ? s[j] : s[j + HALF];
-        s[j] = kept + __shfl_xor_sync(0xffffffffu, given, 4 * HALF);
-    }
-}
-/* Column 2 lane + NEXT of 64: its sum over the 16 rows of a warp. */
-template <int NEXT> __device__ __forceinline__ float sum_column(const float (&d)[SUMS])
-{
-    float s[8];
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        s[j] = d[4 * j + NEXT] + d[4 * j + NEXT + 2];
-    halve_columns<4>(s);
-    halve_columns<2>(s);
-    halve_columns<1>(s);
-    return s[0];
-}
-/* The column sums of a warp's 16 rows, times scale, become (first) or are added to the 64 at `to`. Exact in order:
- * nobody else adds there. */
-__device__ __forceinline__ void add_columns(float *to, const float (&d)[SUMS], float scale,
-                                            bool first)
-{
-    float x = sum_column<0>(d) * scale, y = sum_column<1>(d) * scale;
-    to += threadIdx.x % WARP * 2;
-    if (first)
-        __stcg((float2 *)to, make_float2(x, y));
-    else
-        asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1,%2};" ::"l"(to), "f"(x), "f"(y)
-                     : "memory");
-}
 /* What a thread of a group has: sums of its 64 keys and the scores of the step, operands of the tile. */
 struct Keys {
     float dk[SUMS], dv[SUMS], x[SUMS];
@@ -567,6 +331,7 @@ __device__ __forceinline__ void make_queries(Shared &s, const Problem &p)
     int steps = 2 * p.tiles, thread = (int)threadIdx.x % GROUP;
     float4 *scratch = (float4 *)p.scratch + (int64_t)blockIdx.x * p.tiles * KEYS * D / 4 + thread;
     for (Heads h; h.inside(p); h.next()) {
+
         for (int j = 0; j < p.tiles; j++, kt.next()) {
             bar_wait(&s.key_full[kt.slot], kt.phase);
             for (int i = CAUSAL ? 2 * j : 0; i < steps; i++, d.next()) {
@@ -593,18 +358,15 @@ __device__ __forceinline__ void make_queries(Shared &s, const Problem &p)
     }
 }
 
-__device__ __forceinline__ void init_barriers(Shared &s, const Problem &p)
+__device__ __forceinline__ void init_barriers(Shared &s)
 {
     for (int i = 0; i < STAGES; i++)
-        bar_init(&s.full[i], 1 + HELPERS), bar_init(&s.empty[i], 2 * WARPS);
+        bar_init(&s.full[i], 1), bar_init(&s.empty[i], 2 * WARPS);
     for (int i = 0; i < SCORES; i++)
         bar_init(&s.made[i], 2 * WARPS), bar_init(&s.used[i], WARPS);
     for (int i = 0; i < 2; i++)
         bar_init(&s.key_full[i], 1), bar_init(&s.key_empty[i], 3 * WARPS);
     bar_init(&s.value_full, 1), bar_init(&s.value_empty, 2 * WARPS);
-    for (int i = 0; i < OUTPUTS; i++)
-        bar_init(&s.o_full[i], 1), bar_init(&s.o_empty[i], HELPERS + (p.sums != nullptr));
-    bar_init(&s.stats_full, HELPERS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -613,28 +375,21 @@ __device__ __forceinline__ void init_barriers(Shared &s, const Problem &p)
 template <typename T, bool CAUSAL>
 __global__ void __launch_bounds__(THREADS, 1)
     backward_k(const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap d_o,
-               const __grid_constant__ CUtensorMap o, const __grid_constant__ CUtensorMap dqkv,
-               const __grid_constant__ Problem p)
+               const __grid_constant__ CUtensorMap dqkv, const __grid_constant__ Problem p)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
     Shared &s = *(Shared *)shared_bytes;
     /* by way of a shuffle the compiler knows that all threads of a warp agree */
     int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / GROUP, 0);
-    if (threadIdx.x == 0) init_barriers(s, p);
+    if (threadIdx.x == 0) init_barriers(s);
     begin();
-
     __syncthreads();
     if (group == 0) {
-        fewer_registers<32>();
-        if (threadIdx.x == 0)
-            bring_all<CAUSAL>(s, p, &qkv, &d_o, &o);
-        else if (threadIdx.x >= WARP && threadIdx.x < (1 + HELPERS) * WARP)
-            make_stats<T, CAUSAL>(s, p);
-        else if (threadIdx.x >= (1 + HELPERS) * WARP && p.sums)
-            add_d_o<T, CAUSAL>(s, p);
+        fewer_registers<24>();
+        if (threadIdx.x == 0) bring_all<CAUSAL>(s, p, &qkv, &d_o);
     } else if (group == 1) {
-        fewer_registers<64>();
+        fewer_registers<72>();
         make_queries<T, CAUSAL>(s, p);
     } else {
         more_registers<208>();

@@ -34,11 +34,6 @@ __device__ __forceinline__ void bar_arrive(void *bar)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at(bar)) : "memory");
 }
-__device__ __forceinline__ void bar_arrive_many(void *bar, int count)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(at(bar)), "r"(count)
-                 : "memory");
-}
 /* One arrival for the whole warp, once all its lanes are here. */
 __device__ __forceinline__ void bar_arrive_warp(void *bar)
 {
@@ -155,11 +150,6 @@ __device__ __forceinline__ void bring_bytes(void *to, const void *from, void *ba
 __device__ __forceinline__ void publish()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-/* The same for device memory. */
-__device__ __forceinline__ void publish_memory()
-{
-    asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 /* Four 8 x 8 matrices, as warp_load_at takes them. */
 __device__ __forceinline__ void store_matrices(unsigned to, const unsigned r[4])
