@@ -66,7 +66,7 @@ $B/cuda/kernels/%.o: cuda/kernels/%.cu
 	$(here)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c -o $@ $<
 # instructions that only this architecture has
-$B/cuda/kernels/flash_hopper.o $B/cuda/kernels/matmul_wide.o: override GENCODE := -gencode arch=compute_90a,code=sm_90a
+$(addprefix $B/cuda/kernels/,flash_forward.o flash_hopper.o matmul_wide.o): override GENCODE := -gencode arch=compute_90a,code=sm_90a
 $B/libdlt.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/dltrain: $(CMD) $B/starters.o $B/libdlt.a

@@ -27,10 +27,10 @@ static DltSdpaProblem problem_of(const DltNode *n, const DltDevice *dev)
                             .scale = (float)a->scale};
 }
 
-/* kernels/attention.cu, kernels/flash.cu, kernels/flash_hopper.cu */
+/* kernels/attention.cu, and flash.cu, flash_forward.cu, flash_hopper.cu beside it */
 extern const DltKernel dlt_cuda_attention_fwd_plain, dlt_cuda_attention_bwd_plain;
 extern const DltKernel dlt_cuda_attention_fwd_flash, dlt_cuda_attention_bwd_flash;
-extern const DltKernel dlt_cuda_attention_bwd_hopper;
+extern const DltKernel dlt_cuda_attention_fwd_hopper, dlt_cuda_attention_bwd_hopper;
 
 static bool accepts(const DltNode *n, const DltDevice *dev, DltWhy *why_not)
 {
@@ -79,7 +79,8 @@ static DltStatus backward(const DltCall *c, DltErr *err)
 DLT_CUDA_KERNEL(fwd, "attention_fwd.cuda.dnn", accepts, prepare, forward);
 DLT_CUDA_KERNEL(bwd, "attention_bwd.cuda.dnn", accepts, prepare, backward);
 
-const DltKernel *const dlt_cuda_attention_fwd[] = {&fwd, &dlt_cuda_attention_fwd_flash,
+const DltKernel *const dlt_cuda_attention_fwd[] = {&dlt_cuda_attention_fwd_hopper, &fwd,
+                                                   &dlt_cuda_attention_fwd_flash,
                                                    &dlt_cuda_attention_fwd_plain, NULL};
 const DltKernel *const dlt_cuda_attention_bwd[] = {&dlt_cuda_attention_bwd_hopper, &bwd,
                                                    &dlt_cuda_attention_bwd_flash,

@@ -273,10 +273,14 @@ template <int REGISTERS> __device__ __forceinline__ void fewer_registers()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
-/* Waits for that many threads; id 1 to 15. */
+/* Waits for that many threads; id 1 to 15. group_arrive: is one of them, but does not wait. */
 template <int COUNT> __device__ __forceinline__ void group_barrier(int id)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(COUNT) : "memory");
+}
+template <int COUNT> __device__ __forceinline__ void group_arrive(int id)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(COUNT) : "memory");
 }
 /* Two neighbours, rounded, the lower one in the lower half. */
 template <typename T> __device__ __forceinline__ unsigned pair(float lo, float hi)

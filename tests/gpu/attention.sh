@@ -19,6 +19,8 @@ if ! grep -q 'attention_bwd\.cuda\.hopper' "$work/heads.plan"; then
     echo "skip attention by heads (no kernel of this device takes them)"
     exit 0
 fi
+grep -q 'attention_fwd\.cuda\.hopper' "$work/heads.plan"
+verdict "forward by its own kernel" $? "$work/heads.plan"
 loss heads
 [ "$(wc -l <"$work/heads.loss")" -eq 10 ]
 verdict "ten updates" $? "$work/log"
