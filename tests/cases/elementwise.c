@@ -65,6 +65,8 @@ static const Case rows[] = {
     {OP(reduce), .why = "mean of images", .in = {X(2, 6, 4, 4)}, ATTR(DltReduce, 12, true)},
     {OP(reduce), .why = "sum of columns", .in = {X(17, 5)}, ATTR(DltReduce, 1, false)},
     {OP(reduce), .why = "sum outside", .in = {X(3, 1, 5, 7)}, ATTR(DltReduce, 9, false)},
+    {OP(reduce), .why = "sum outside, wide", .in = {X(5, 3, 1, 529)}, ATTR(DltReduce, 3, false)},
+    {OP(reduce), .why = "mean of samples", .in = {X(6, 7, 96)}, ATTR(DltReduce, 1, true)},
     {OP(reduce), .why = "sum of one", .in = {X(3, 1)}, ATTR(DltReduce, 2, false)},
 
     {OP(copy), .why = "odd size", .in = {X(3, 37)}},

@@ -38,6 +38,7 @@ extern const DltKernel *const dlt_fast_unary_fwd[];
 extern const DltKernel *const dlt_fast_unary_bwd[];
 extern const DltKernel *const dlt_fast_binary[];
 extern const DltKernel *const dlt_fast_bias_bwd[];
+extern const DltKernel *const dlt_fast_reduce[];
 extern const DltKernel *const dlt_fast_layer_norm_fwd[];
 extern const DltKernel *const dlt_fast_layer_norm_bwd[];
 extern const DltKernel *const dlt_fast_rms_norm_fwd[];

@@ -106,6 +106,7 @@ static const DltKernel *const *kernels(int kind)
         [DLT_OP_unary_bwd] = dlt_fast_unary_bwd,
         [DLT_OP_binary] = dlt_fast_binary,
         [DLT_OP_bias_bwd] = dlt_fast_bias_bwd,
+        [DLT_OP_reduce] = dlt_fast_reduce,
         [DLT_OP_layer_norm_fwd] = dlt_fast_layer_norm_fwd,
         [DLT_OP_layer_norm_bwd] = dlt_fast_layer_norm_bwd,
         [DLT_OP_rms_norm_fwd] = dlt_fast_rms_norm_fwd,
