@@ -48,8 +48,8 @@ void dlt_fuse_remove(DltFuse *f, DltNode *n);
 void dlt_fuse_take_place(DltFuse *f, DltNode *n, DltNode *to);
 
 /* ---- rules with files of their own ---- */
-bool dlt_fuse_conv_pool(DltFuse *f, DltNode *pool);  /* fuse_conv_pool.c */
-bool dlt_fuse_norm_bias(DltFuse *f, DltNode *n);     /* fuse_bias.c */
+bool dlt_fuse_conv_pool(DltFuse *f, DltNode *pool); /* fuse_conv_pool.c */
+bool dlt_fuse_norm_bias(DltFuse *f, DltNode *n);    /* fuse_bias.c */
 bool dlt_fuse_attention_bias(DltFuse *f, DltNode *n);
 bool dlt_fuse_embedding_add(DltFuse *f, DltNode *n); /* fuse_loss.c */
 bool dlt_fuse_cross_entropy(DltFuse *f, DltNode *n);
