@@ -52,6 +52,22 @@ typedef struct DltAmxBlock {
         a_group; /* 0, 1: one; else so many times `steps`, A's first ones lying a_group apart, B's in a row */
     int m_tiles, n_tiles; /* 1 or 2 of each */
 } DltAmxBlock;
+/* The whole block of A and B that are packed, two tiles a step. */
+static inline DltAmxBlock dlt_amx_packed(const uint16_t *a, const uint16_t *b, int64_t steps)
+{
+    const int64_t tile = DLT_AMX_TILE * (int64_t)sizeof *a;
+    return (DltAmxBlock){.a = a,
+                         .b = b,
+                         .a_row = 64,
+                         .a_step = 2 * tile,
+                         .a_half = tile,
+                         .b_row = 64,
+                         .b_step = 2 * tile,
+                         .b_half = tile,
+                         .steps = steps,
+                         .m_tiles = 2,
+                         .n_tiles = 2};
+}
 /* Between dlt_amx_begin and dlt_amx_end on the same thread. ldc in elements. */
 void dlt_amx_block(const DltAmxBlock *k, float *c, int64_t ldc, bool add);
 /* Rows of 32 numbers rounded to bf16, nearest even, subnormal ones to 0; rows lie x_row and y_row elements apart. */

@@ -138,18 +138,7 @@ static void ask_part(const uint16_t *x, const uint16_t *end, int64_t i, int64_t 
 /* sums (+)= A B over `steps`, both packed. */
 static void block(const uint16_t *a, const uint16_t *b, int64_t steps, float *sums, bool add)
 {
-    const int64_t tile = DLT_AMX_TILE * (int64_t)sizeof *a;
-    DltAmxBlock k = {.a = a,
-                     .b = b,
-                     .a_row = 64,
-                     .a_step = 2 * tile,
-                     .a_half = tile,
-                     .b_row = 64,
-                     .b_step = 2 * tile,
-                     .b_half = tile,
-                     .steps = steps,
-                     .m_tiles = 2,
-                     .n_tiles = 2};
+    DltAmxBlock k = dlt_amx_packed(a, b, steps);
     dlt_amx_block(&k, sums, SIDE, add);
 }
 

@@ -65,27 +65,10 @@ static void pack(const Operand *o, uint16_t *out)
             }
 }
 
-/* A and B packed. */
-static DltAmxBlock packed(const uint16_t *a, const uint16_t *b, int64_t steps)
-{
-    const int64_t tile = DLT_AMX_TILE * (int64_t)sizeof *a;
-    return (DltAmxBlock){.a = a,
-                         .b = b,
-                         .a_row = 64,
-                         .a_step = 2 * tile,
-                         .a_half = tile,
-                         .b_row = 64,
-                         .b_step = 2 * tile,
-                         .b_half = tile,
-                         .steps = steps,
-                         .m_tiles = 2,
-                         .n_tiles = 2};
-}
-
 /* A where it lies, `row` elements from one row to the next. */
 static DltAmxBlock in_rows(const uint16_t *a, int64_t row, const uint16_t *b, int64_t steps)
 {
-    DltAmxBlock k = packed(a, b, steps);
+    DltAmxBlock k = dlt_amx_packed(a, b, steps);
     k.a_row = row * (int64_t)sizeof *a;
     k.a_step = 64;
     k.a_half = DLT_AMX_ROWS * k.a_row;
@@ -98,7 +81,7 @@ static void scores(const DltHeads *x, const uint16_t *q, const uint16_t *k, DltK
     int64_t steps = x->cols / SIDE;
     for (int64_t j = seen.lo / SIDE; j < seen.hi / SIDE; j++)
         for (int64_t i = 0; i < QUERIES / SIDE; i++) {
-            DltAmxBlock b = packed(q + i * steps * UNIT, k + j * steps * UNIT, steps);
+            DltAmxBlock b = dlt_amx_packed(q + i * steps * UNIT, k + j * steps * UNIT, steps);
             dlt_amx_block(&b, s + i * SIDE * x->keys + j * SIDE, x->keys, false);
         }
 }
@@ -214,7 +197,7 @@ static void add_keys(const DltHeads *x, const Scratch *w, DltKeys blocks, const 
     for (int64_t j = blocks.lo; j < blocks.hi; j += SIDE) {
         pack(&(Operand){DLT_AMX_A_TURN, left + j, x->keys, QUERIES, SIDE, 1, steps}, w->turned);
         for (int64_t c = 0; c < x->cols; c += SIDE) {
-            DltAmxBlock k = packed(w->turned, right + c / SIDE * steps * UNIT, steps);
+            DltAmxBlock k = dlt_amx_packed(w->turned, right + c / SIDE * steps * UNIT, steps);
             dlt_amx_block(&k, sums + j * x->cols + c, x->cols, true);
         }
     }

@@ -4,6 +4,7 @@
  * of b stays in the first-level cache and the band's chunk of a in the second while the columns go by; the epilogue
  * works on 32 x 32 sums. Chunks depend on k alone, so threads change nothing.
  *   c = epilogue(op(a) op(b)) of ops/matmul.h; a, b bf16, everything else f32 or bf16, sums in f32 */
+#include "cpu/dnnl/operand.h"
 #include "cpu/dnnl/product.h"
 #include "cpu/dnnl/sums.h"
 
@@ -103,23 +104,20 @@ static int64_t overlap(const Product *p)
 /* Units [begin, end) of an operand, 32 rows or columns by 32 terms each; they are taken as they lie in memory. */
 static void pack_units(const Product *p, const Operand *o, bool is_a, int64_t begin, int64_t end)
 {
-    DltAmxForm form =
-        is_a ? (o->along ? DLT_AMX_A : DLT_AMX_A_TURN) : (o->along ? DLT_AMX_B_TURN : DLT_AMX_B);
+    DltOperand from = {.x = o->x,
+                       .row = o->along ? p->g.k : o->size,
+                       .size = o->size,
+                       .k = p->g.k,
+                       .along = o->along,
+                       .is_a = is_a};
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t block = o->along ? unit / p->steps : unit % o->blocks;
         int64_t step = o->along ? unit % p->steps : unit / o->blocks;
         int64_t twice = step + 1 == p->steps ? overlap(p) : 0;
-        int64_t k = step * DLT_AMX_DEPTH - twice, left = p->g.k - k;
         uint16_t *out = o->tiles + (block * p->steps + step) * UNIT;
-        for (int half = 0; half < 2; half++, out += DLT_AMX_TILE) {
-            int64_t at = block * SIDE + half * DLT_AMX_ROWS, there = o->size - at;
-            if (there <= 0) at = there = 0; /* a tile of zeros */
-            if (o->along)
-                dlt_amx_pack(form, o->x + at * p->g.k + k, p->g.k, there, left, out);
-            else
-                dlt_amx_pack(form, o->x + k * o->size + at, o->size, left, there, out);
+        dlt_operand_pack(&from, block * SIDE, step * DLT_AMX_DEPTH - twice, out);
+        for (int half = 0; half < 2; half++, out += DLT_AMX_TILE)
             memset(out, 0, (size_t)(twice * DLT_AMX_ROWS) * sizeof *out);
-        }
     }
 }
 
